@@ -1,0 +1,95 @@
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS  ?=
+
+# The interpreter that .venv is made with: the first of these that is fit.
+CANDIDATES := $(or $(PYTHON),python3.11 python3)
+
+# A checkout that was moved or copied has an environment that still points to the old place.
+ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
+
+.PHONY: help setup demo test lint format bench reproduce kill-test clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  Pass options on with ARGS, as in: make demo ARGS=--help"
+
+setup: $(STAMP) ## Create .venv and install everything at the pinned versions
+	@:
+
+# .venv/.installing marks an installation under way: where it was left over, the environment is half-made and is built anew.
+$(STAMP): pyproject.toml constraints.txt
+	@set -e; \
+	if [ -e $(VENV)/.installing ] || [ "$$(cat $(STAMP) 2>/dev/null)" != "$(CURDIR)" ] \
+	    || ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	  python=; \
+	  for candidate in $(CANDIDATES); do \
+	    if "$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	      python=$$candidate; break; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ]; then \
+	    echo "Penstock needs Python 3.11 or newer with its venv module; found none as: $(CANDIDATES)" >&2; \
+	    echo "Install it (on Debian and Ubuntu: apt install python3.11-venv)," >&2; \
+	    echo "or name one: make setup PYTHON=/path/to/python3.11" >&2; \
+	    exit 1; \
+	  fi; \
+	  echo "Creating $(VENV) with $$("$$python" --version)"; \
+	  rm -rf $(VENV); \
+	  "$$python" -m venv $(VENV); \
+	fi; \
+	touch $(VENV)/.installing; \
+	echo "Installing penstock and its tools (a minute or more the first time)"; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,plot,connect]' || { \
+	  rm -f $(VENV)/.installing; \
+	  echo "The installation failed, for the reason above; mend it and run: make setup" >&2; \
+	  exit 1; \
+	}; \
+	printf '%s\n' "$(CURDIR)" > $(STAMP); \
+	rm -f $(VENV)/.installing; \
+	if [ -z "$$JAVA_HOME" ] && ! command -v java >/dev/null 2>&1; then \
+	  echo "Note: Spark needs Java 17 or newer, and there is none (on Debian and Ubuntu: apt install openjdk-17-jre-headless)."; \
+	fi; \
+	echo "Ready. Try: make demo"
+
+demo: setup ## See a query meet a spike and shed its way through
+	@$(BIN)/penstock demo $(ARGS)
+
+test: lint ## Lint, then run the doctests and all tests
+	@echo "doctests"
+	@$(BIN)/python -m pytest -q --doctest-modules src
+	@echo "tests"
+	@$(BIN)/python -m pytest -q $(ARGS)
+
+lint: setup ## Check style, format and types
+	@echo "ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "ruff format"
+	@$(BIN)/ruff format --quiet --check . || { echo "Some files are not formatted; run: make format" >&2; exit 1; }
+	@echo "mypy"
+	@$(BIN)/mypy --no-error-summary
+
+format: setup ## Format the code and mend what ruff can mend
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+bench: setup ## Run the benchmarks
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+reproduce: setup ## Rerun the papers' figures and rewrite docs/reproduction.md
+	@$(BIN)/penstock reproduce --report docs/reproduction.md $(ARGS)
+
+kill-test: setup ## Kill a running query 20 times and check that each replay sheds the same tuples
+	@$(BIN)/python -m benchmarks.replay --kills 20 $(ARGS)
+
+clean: ## Remove caches, build output and what Spark left behind (keeps .venv)
+	@rm -rf build dist htmlcov .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf artifacts metastore_db spark-warehouse derby.log
+	@find . -path ./$(VENV) -prune -o -path ./.git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

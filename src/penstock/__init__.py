@@ -1,0 +1,1 @@
+"""Load shedding for Spark Structured Streaming."""

@@ -1,0 +1,1 @@
+"""When load must go: learned costs, expected input, the time there is, and dwell times."""

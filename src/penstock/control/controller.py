@@ -1,0 +1,75 @@
+"""Learn from finished batches: events in, guidance out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.control.cost import CostModel
+from penstock.control.governor import Governor
+from penstock.control.guidance import Guidance, fade, largest_kept
+from penstock.model.batch import Batch
+
+
+class Controller:
+    """Turn finished batches into guidance for the next ones.
+
+    It measures nothing and touches nothing: Spark's runtime and the simulator feed it the same way.
+
+    Examples
+    --------
+    >>> controller = Controller(Governor(latency_seconds=5.0))
+    >>> for batch_id, kept in enumerate((100, 5_000, 10_000, 20_000)):
+    ...     controller.learn(
+    ...         Batch(batch_id=batch_id, offered=kept, kept=kept, shed=0, keep=1.0, reason="fits",
+    ...               started_at=batch_id * 3.0, duration_seconds=0.2 + kept * 1e-4),
+    ...         offset_units=kept,
+    ...     )
+    >>> guidance = controller.guidance(now=12.0)
+    >>> round(guidance.cost.kept_seconds * 1e6), guidance.tuples_per_unit
+    (100, 1.0)
+    """
+
+    def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
+        self._governor = governor
+        self._model = CostModel()
+        self._known = resume or Guidance(published_at=0.0)
+        self._previous: Batch | None = None
+
+    def learn(self, batch: Batch, *, offset_units: float | None = None) -> None:
+        """Take in a finished batch; batches must come in order."""
+        known = self._known
+        if batch.duration_seconds:
+            self._model.learn(kept=batch.kept, shed=batch.shed, seconds=batch.duration_seconds)
+        listed = batch.listed_offered > 0
+        self._known = Guidance(
+            published_at=known.published_at,
+            # Costs of an earlier run of the query stand until this run has its own.
+            cost=self._model.cost() or known.cost,
+            largest_kept=largest_kept(known.largest_kept, batch, allowed_seconds=self._governor.batch_seconds),
+            # An empty batch says nothing about how many tuples a unit holds; a rate of zero would lock.
+            tuples_per_unit=(
+                fade(known.tuples_per_unit, batch.offered / offset_units)
+                if offset_units and batch.offered
+                else known.tuples_per_unit
+            ),
+            tuples_per_second=self._arrival_rate(batch),
+            listed_share=fade(known.listed_share, batch.listed_offered / batch.offered) if listed else known.listed_share,
+            listed_keep=(
+                fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
+            ),
+        )
+        self._previous = batch
+
+    def guidance(self, *, now: float) -> Guidance:
+        """Give what is known so far, stamped with the time."""
+        return replace(self._known, published_at=now)
+
+    def _arrival_rate(self, batch: Batch) -> float | None:
+        """Tuples per second between the last two triggers; the newest value counts most, for bursts start at once."""
+        previous = self._previous
+        if previous is None or previous.started_at is None or batch.started_at is None:
+            return self._known.tuples_per_second
+        seconds = batch.started_at - previous.started_at
+        if seconds <= 0:
+            return self._known.tuples_per_second
+        return fade(self._known.tuples_per_second, batch.offered / seconds, weight=0.7)

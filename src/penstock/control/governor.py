@@ -1,0 +1,203 @@
+"""Hold the latency target: turn what was learned and what waits into a plan for the next batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.control.guidance import Guidance
+from penstock.model.errors import InvalidInputError, require_positive
+from penstock.model.load import Cost, Load, require_headroom
+from penstock.model.plan import Plan
+from penstock.policy.baseline import Uniform
+from penstock.policy.contract import Policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is known about a batch before it runs.
+
+    Attributes
+    ----------
+    batch_id
+        Spark's id of the micro-batch.
+    now
+        Seconds since the epoch.
+    waited_seconds
+        Time since the batch before was put together: the age of the oldest tuple in this one. None for the first.
+    offset_units
+        How far the source's offsets moved; None where they cannot be read.
+    """
+
+    batch_id: int
+    now: float
+    waited_seconds: float | None = None
+    offset_units: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The plan for one batch, with what it was based on; an entry of the plan log.
+
+    Attributes
+    ----------
+    batch_id, decided_at, plan
+        What was decided, for which batch, and when (seconds since the epoch).
+    expected_tuples
+        Size of the batch as foreseen; None where it could not be.
+    admitted_per_second
+        Tuples per second of available time that the policy let in; None where it shed nothing. Dwell times rest on it.
+    """
+
+    batch_id: int
+    decided_at: float
+    plan: Plan
+    expected_tuples: float | None = None
+    admitted_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Governor:
+    """Decide once per batch, from guidance and demand, so that results leave within the latency target.
+
+    A tuple that arrives while one batch runs waits for it, then for its own: two batches in all. So a batch may take
+    half the target, less when its tuples have already waited longer, but never less than an eighth: below that the
+    fixed cost of a batch would leave nothing to answer with.
+
+    Parameters
+    ----------
+    latency_seconds
+        The target, arrival to commit.
+    policy
+        What to drop when the load does not fit; :class:`~penstock.policy.baseline.Uniform` by default.
+    headroom
+        Share of the available time to plan with.
+    dwell_batches
+        While shedding, the admitted tuples per second fall at once but rise only to the least of this many batches
+        before, so that a noisy estimate of the cost does not make the keep rate flap. A batch that fits is kept whole.
+    probe_tuples
+        Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well.
+    grace_seconds
+        How long a plan may rest on guidance that is no longer renewed; after that everything is kept.
+
+    Examples
+    --------
+    Costs are known, and the source holds four seconds' worth of work for a batch that may take 2.5 seconds.
+
+    >>> governor = Governor(latency_seconds=5.0)
+    >>> learned = Guidance(published_at=100.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=1.0)
+    >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=1.0, offset_units=40_000)
+    >>> decision = governor.decide(learned, burst)
+    >>> decision.plan.keep, decision.plan.reason
+    (0.5, 'load 1.60 > headroom 0.80: 40,000 tuples need 4.00 s of 2.50 s')
+    """
+
+    PROBE_GROWTH = 4
+
+    latency_seconds: float
+    policy: Policy = field(default_factory=Uniform)
+    headroom: float = 0.8
+    dwell_batches: int = 2
+    probe_tuples: int = 20_000
+    grace_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        require_positive("latency_seconds", self.latency_seconds, meaning="the time from arrival to result to hold")
+        require_headroom(self.headroom)
+        require_positive("probe_tuples", self.probe_tuples, meaning="the most tuples to take before costs are known")
+        require_positive("grace_seconds", self.grace_seconds, meaning="how long old guidance may be relied on")
+        if self.dwell_batches < 0:
+            raise InvalidInputError(f"dwell_batches must be at least 0, got {self.dwell_batches!r}; it is a count")
+        if not isinstance(self.policy, Policy):
+            raise InvalidInputError(f"policy must have decide(load), got {self.policy!r}; for example Uniform()")
+
+    @property
+    def batch_seconds(self) -> float:
+        """Longest that a batch may take in the long run."""
+        return self.latency_seconds / 2
+
+    def decide(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision] = ()) -> Decision:
+        """Plan one batch; ``recent`` holds the decisions before it, newest last."""
+        expected = expected_tuples(guidance, demand)
+        decision = Decision(
+            batch_id=demand.batch_id,
+            decided_at=demand.now,
+            plan=Plan.keep_all("the size of the batch cannot be foreseen yet: keeping all"),
+            expected_tuples=expected,
+        )
+        silent_seconds = demand.now - guidance.published_at if guidance else 0.0
+        if silent_seconds > self.grace_seconds:
+            return replace(
+                decision,
+                plan=Plan.keep_all(
+                    f"the controller has been silent for {silent_seconds:.0f} s, longer than the "
+                    f"{self.grace_seconds:.0f} s of grace: keeping all"
+                ),
+            )
+        if expected is None:
+            return decision
+        if guidance is None or guidance.cost is None:
+            return replace(decision, plan=self._probe(guidance.largest_kept if guidance else 0, expected))
+        available_seconds = self._available_seconds(demand)
+        plan = self.policy.decide(
+            Load(
+                offered_tuples=expected,
+                cost=guidance.cost,
+                available_seconds=available_seconds,
+                headroom=self.headroom,
+                listed_share=guidance.listed_share,
+                listed_keep=guidance.listed_keep,
+            )
+        )
+        return replace(
+            decision,
+            plan=self._dwell(plan, expected / available_seconds, recent),
+            admitted_per_second=plan.keep * expected / available_seconds if plan.keep < 1 else None,
+        )
+
+    def _available_seconds(self, demand: Demand) -> float:
+        """Time for this batch: what its oldest tuple has left, within [an eighth, half] of the target."""
+        left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
+        return min(max(left_seconds, self.latency_seconds / 8), self.batch_seconds)
+
+    def _probe(self, largest_kept: int, expected: float) -> Plan:
+        """Bound the first batches, when nobody knows yet what a tuple costs."""
+        most = max(self.probe_tuples, self.PROBE_GROWTH * largest_kept)
+        if expected <= most:
+            return Plan.keep_all(f"costs not learned yet; {expected:,.0f} tuples are few enough to try")
+        return Plan(
+            keep=most / expected,
+            reason=f"cold start: costs not learned yet, trying {most:,.0f} of {expected:,.0f} tuples",
+        )
+
+    def _dwell(self, plan: Plan, offered_per_second: float, recent: Sequence[Decision]) -> Plan:
+        """Admit no more per second than the tightest of the last decisions."""
+        held = [
+            (decision.admitted_per_second, decision.batch_id)
+            for decision in recent[-self.dwell_batches or len(recent) :]
+            if decision.admitted_per_second is not None
+        ]
+        if not held:
+            return plan
+        admitted_per_second, batch_id = min(held)
+        keep = admitted_per_second / offered_per_second if offered_per_second else 1.0
+        if keep >= plan.keep:
+            return plan
+        return replace(
+            plan,
+            keep=keep,
+            reason=f"{plan.reason}; dwell: batch {batch_id} let in {admitted_per_second:,.0f} tuples a second",
+        )
+
+
+def expected_tuples(guidance: Guidance | None, demand: Demand) -> float | None:
+    """Foresee the size of a batch: from its offsets where they can be read, else from the arrival rate.
+
+    Before the first measurement an offset unit counts as one tuple, which is true for Kafka and most queues.
+    """
+    if demand.offset_units is not None:
+        per_unit = guidance.tuples_per_unit if guidance else None
+        return demand.offset_units * (1.0 if per_unit is None else per_unit)
+    if guidance is None or guidance.tuples_per_second is None or demand.waited_seconds is None:
+        return None
+    return guidance.tuples_per_second * demand.waited_seconds

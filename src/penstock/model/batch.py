@@ -1,0 +1,84 @@
+"""What one batch did: the entry of the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One finished micro-batch, as the ledger keeps it.
+
+    ``offered = kept + shed`` holds for every batch, or the batch cannot be made.
+
+    Attributes
+    ----------
+    batch_id
+        Spark's id of the micro-batch.
+    offered, kept, shed
+        Tuples that reached the shedder, survived it, and were dropped.
+    keep
+        The common keep rate that was in force.
+    reason
+        Why, in the words of the policy.
+    started_at
+        Seconds since the epoch when Spark triggered the batch; None for a batch that was recounted after a crash.
+    duration_seconds
+        Trigger to commit; None for a recounted batch.
+    latency_seconds
+        Arrival to commit of the oldest tuple. Measured where the stream has an arrival time, else bounded by the
+        time since the batch before was triggered; None where neither is known.
+    mean_latency_seconds
+        Arrival to commit, mean over the offered tuples; None without an arrival time.
+    backlog_tuples
+        Tuples that the source had ready at the end of the batch and did not hand over; None where it does not say.
+    listed_offered, listed_kept
+        Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
+    recounted
+        Whether the counts were made again after a crash, from the same offsets and the same plan.
+
+    Examples
+    --------
+    >>> Batch(batch_id=7, offered=100, kept=40, shed=50, keep=0.4, reason="burst")
+    Traceback (most recent call last):
+    ...
+    penstock.model.errors.InvalidInputError: batch 7 does not balance: offered 100 != kept 40 + shed 50
+    """
+
+    batch_id: int
+    offered: int
+    kept: int
+    shed: int
+    keep: float
+    reason: str
+    started_at: float | None = None
+    duration_seconds: float | None = None
+    latency_seconds: float | None = None
+    mean_latency_seconds: float | None = None
+    backlog_tuples: float | None = None
+    listed_offered: int = 0
+    listed_kept: int = 0
+    recounted: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_id", "offered", "kept", "shed", "listed_offered", "listed_kept"):
+            require_not_negative(name, getattr(self, name), meaning="a count")
+        require_fraction("keep", self.keep, meaning="the share of tuples that survive")
+        if self.offered != self.kept + self.shed:
+            raise InvalidInputError(
+                f"batch {self.batch_id} does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
+            )
+
+    @property
+    def kept_share(self) -> float:
+        """Share of the offered tuples that survived; 1 for an empty batch."""
+        return self.kept / self.offered if self.offered else 1.0
+
+    @property
+    def committed_at(self) -> float | None:
+        """Seconds since the epoch at the commit."""
+        if self.started_at is None or self.duration_seconds is None:
+            return None
+        return self.started_at + self.duration_seconds

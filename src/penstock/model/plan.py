@@ -1,0 +1,62 @@
+"""What to drop, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from penstock.model.errors import InvalidInputError, require_fraction
+
+NO_KEYS: Mapping[str, float] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The share of tuples that survives one batch, and the reason in words.
+
+    Attributes
+    ----------
+    keep
+        Share of tuples that survive, for every key without a rate of its own.
+    key_keep
+        Share of tuples that survive, by key. Keys are text, as Spark casts them.
+    reason
+        Why this plan and no other; shown to people unchanged.
+
+    Examples
+    --------
+    >>> plan = Plan(keep=0.25, key_keep={"vip": 1.0}, reason="load 3.60 > headroom 0.90")
+    >>> plan.sheds, plan.keep_of("vip"), plan.keep_of("anyone")
+    (True, 1.0, 0.25)
+    """
+
+    keep: float
+    reason: str
+    key_keep: Mapping[str, float] = field(default_factory=lambda: NO_KEYS)
+
+    def __post_init__(self) -> None:
+        require_fraction("keep", self.keep, meaning="the share of tuples that survive")
+        for key, keep in self.key_keep.items():
+            if not isinstance(key, str):
+                raise InvalidInputError(
+                    f"key_keep has the key {key!r} of type {type(key).__name__}; keys are compared as text, "
+                    f"so give str({key!r})"
+                )
+            require_fraction(f"key_keep[{key!r}]", keep, meaning="the share of that key's tuples that survive")
+        if not self.reason:
+            raise InvalidInputError("reason must not be empty; every decision says why it was made")
+
+    @property
+    def sheds(self) -> bool:
+        """Whether any tuple may be dropped."""
+        return self.keep < 1 or any(keep < 1 for keep in self.key_keep.values())
+
+    def keep_of(self, key: str | None) -> float:
+        """Look up the keep rate of a key; a missing (null) key gets the common rate."""
+        return self.keep if key is None else self.key_keep.get(key, self.keep)
+
+    @staticmethod
+    def keep_all(reason: str) -> Plan:
+        """Keep every tuple."""
+        return Plan(keep=1.0, reason=reason)

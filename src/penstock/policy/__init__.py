@@ -1,0 +1,1 @@
+"""Deciding what to drop, one technique per file; pure functions of frozen values."""
