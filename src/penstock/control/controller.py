@@ -20,8 +20,16 @@ class Controller:
     >>> controller = Controller(Governor(latency_seconds=5.0))
     >>> for batch_id, kept in enumerate((100, 5_000, 10_000, 20_000)):
     ...     controller.learn(
-    ...         Batch(batch_id=batch_id, offered=kept, kept=kept, shed=0, keep=1.0, reason="fits",
-    ...               started_at=batch_id * 3.0, duration_seconds=0.2 + kept * 1e-4),
+    ...         Batch(
+    ...             batch_id=batch_id,
+    ...             offered=kept,
+    ...             kept=kept,
+    ...             shed=0,
+    ...             keep=1.0,
+    ...             reason="fits",
+    ...             started_at=batch_id * 3.0,
+    ...             duration_seconds=0.2 + kept * 1e-4,
+    ...         ),
     ...         offset_units=kept,
     ...     )
     >>> guidance = controller.guidance(now=12.0)
@@ -53,7 +61,9 @@ class Controller:
                 else known.tuples_per_unit
             ),
             tuples_per_second=self._arrival_rate(batch),
-            listed_share=fade(known.listed_share, batch.listed_offered / batch.offered) if listed else known.listed_share,
+            listed_share=fade(known.listed_share, batch.listed_offered / batch.offered)
+            if listed
+            else known.listed_share,
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),

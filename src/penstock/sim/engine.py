@@ -1,0 +1,155 @@
+"""A micro-batch engine on a simulated clock, driven by the code that also drives Spark."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from penstock.control.controller import Controller
+from penstock.control.governor import Decision, Demand, Governor
+from penstock.control.guidance import Guidance
+from penstock.model.arrivals import Arrivals
+from penstock.model.batch import Batch
+from penstock.model.errors import require_not_negative
+from penstock.sim.clock import SimulatedClock
+from penstock.sim.machine import Machine
+
+
+class Engine:
+    """Run micro-batches as Spark does, each over all that arrived since the one before.
+
+    A batch starts when the one before has ended, or at the next trigger boundary if that is later; there is none while
+    nothing waits. It is planned at its start, with guidance that has seen the batch before.
+
+    Parameters
+    ----------
+    arrivals, governor, machine
+        What comes in, who decides what of it to keep, and what that takes.
+    trigger_seconds
+        Trigger interval; 0 runs batches back to back.
+    offsets_readable
+        Whether the governor sees how far the source moved, as with Kafka.
+    guidance_lag_batches
+        By how many batches more the guidance lags behind.
+    controller_dies_at_batch
+        From this batch on nothing is learned and guidance is no longer renewed.
+
+    Examples
+    --------
+    >>> from penstock.model.load import Cost
+    >>> engine = Engine(
+    ...     Arrivals.of((10, 5_000), (20, 50_000)),
+    ...     Governor(latency_seconds=4.0),
+    ...     Machine(Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=2e-6)),
+    ... )
+    >>> batches = engine.run()
+    >>> sum(batch.offered for batch in batches), max(batch.latency_seconds for batch in batches) < 4.0
+    (1050000, True)
+    """
+
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        governor: Governor,
+        machine: Machine,
+        *,
+        trigger_seconds: float = 0.0,
+        offsets_readable: bool = True,
+        guidance_lag_batches: int = 0,
+        controller_dies_at_batch: int | None = None,
+    ) -> None:
+        require_not_negative("trigger_seconds", trigger_seconds, meaning="the trigger interval; 0 is back to back")
+        require_not_negative("guidance_lag_batches", guidance_lag_batches, meaning="a count")
+        self._arrivals = arrivals
+        self._governor = governor
+        self._machine = machine
+        self._trigger_seconds = trigger_seconds
+        self._offsets_readable = offsets_readable
+        self._lag = guidance_lag_batches
+        self._dies_at_batch = math.inf if controller_dies_at_batch is None else controller_dies_at_batch
+        self._clock = SimulatedClock()
+        self._batches: list[Batch] = []
+        self._decisions: list[Decision] = []
+        self._taken = 0
+        self._triggered_at: float | None = None
+        self._start(resume=None)
+
+    def run(self, *, until_seconds: float = math.inf) -> list[Batch]:
+        """Run the batches that start before then, all by default; return every batch so far."""
+        while self._taken < self._arrivals.total_tuples and self._wait_for_input(until_seconds):
+            self._run_batch()
+        return list(self._batches)
+
+    def restart(self, *, at_seconds: float) -> None:
+        """Stop now and start again then, from the same source position and with the guidance last published."""
+        self._clock.advance_to(at_seconds)
+        self._start(resume=self._published[-1] if self._published else None)
+
+    def _start(self, *, resume: Guidance | None) -> None:
+        self._controller = Controller(self._governor, resume=resume)
+        self._published = [] if resume is None else [resume]
+        self._first_of_run = True
+        self._next_trigger_at = self._clock.now
+
+    def _wait_for_input(self, until_seconds: float) -> bool:
+        """Move to the next trigger that finds input; False if it lies beyond the end."""
+        arrived_at = float(self._arrivals.arrival_seconds(self._taken))
+        trigger_at = max(self._clock.now, self._next_trigger_at)
+        if arrived_at > trigger_at:
+            trigger_at = arrived_at if not self._trigger_seconds else self._boundary_from(arrived_at)
+        if trigger_at >= until_seconds:
+            return False
+        self._clock.advance_to(trigger_at)
+        # As Spark's ProcessingTimeExecutor: a batch that overruns is followed at once, then boundaries count again.
+        if self._trigger_seconds:
+            self._next_trigger_at = self._boundary_from(math.nextafter(trigger_at, math.inf))
+        return True
+
+    def _boundary_from(self, seconds: float) -> float:
+        return math.ceil(seconds / self._trigger_seconds) * self._trigger_seconds
+
+    def _run_batch(self) -> None:
+        batch_id, now = len(self._batches), self._clock.now
+        end = self._arrivals.count_at(now)
+        offered = end - self._taken
+        demand = Demand(
+            batch_id=batch_id,
+            now=now,
+            waited_seconds=None if self._triggered_at is None else now - self._triggered_at,
+            offset_units=offered if self._offsets_readable else None,
+        )
+        decision = self._governor.decide(self._guidance(batch_id, now), demand, self._decisions)
+        survivors = self._machine.survivors(decision.plan, offered=offered)
+        shed = offered - survivors.kept
+        seconds = self._machine.seconds(at=now, kept=survivors.kept, shed=shed, first_of_run=self._first_of_run)
+        self._clock.advance(seconds)
+        arrived_at = self._arrivals.arrival_seconds(np.arange(self._taken, end))
+        batch = Batch(
+            batch_id=batch_id,
+            offered=offered,
+            kept=survivors.kept,
+            shed=shed,
+            keep=decision.plan.keep,
+            reason=decision.plan.reason,
+            started_at=now,
+            duration_seconds=seconds,
+            latency_seconds=self._clock.now - float(arrived_at[0]),
+            mean_latency_seconds=self._clock.now - float(arrived_at.mean()),
+            listed_offered=survivors.listed_offered,
+            listed_kept=survivors.listed_kept,
+        )
+        self._taken, self._triggered_at, self._first_of_run = end, now, False
+        self._batches.append(batch)
+        self._decisions.append(decision)
+        if batch_id < self._dies_at_batch:
+            self._controller.learn(batch, offset_units=demand.offset_units)
+            self._published.append(self._controller.guidance(now=self._clock.now))
+
+    def _guidance(self, batch_id: int, now: float) -> Guidance | None:
+        """Read what was published last, or before the lag; a living controller renews it even while nothing runs."""
+        if len(self._published) <= self._lag:
+            return None
+        guidance = self._published[-1 - self._lag]
+        return replace(guidance, published_at=now) if batch_id <= self._dies_at_batch else guidance

@@ -1,0 +1,1 @@
+"""Acting on Spark: the only package that runs queries."""

@@ -1,0 +1,68 @@
+"""The plan as literals inside foreachBatch: no subquery, for queries that keep no state after the shedding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TookTooLong
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.model.errors import InvalidInputError
+from penstock.model.plan import Plan
+from penstock.spark.flags import Marking
+from penstock.spark.planner import Planner
+from penstock.spark.sampler import table_of, threshold_of
+
+# Metrics of an action that ran arrive within milliseconds; without an action they never do.
+METRICS_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachBatch:
+    """Plan, shed and count one batch, hand the survivors on, and store the counts before Spark commits."""
+
+    planner: Planner
+    marking: Marking
+    write: Callable[[DataFrame, int], Any]
+
+    def __call__(self, events: DataFrame, batch_id: int) -> None:
+        """Do one batch; called by Spark."""
+        self.marking.check(events)
+        plan = self.planner.decide(batch_id).plan
+        marked = mark_with(self.marking, events, plan)
+        observation = Observation(self.planner.name)
+        counted = marked.observe(observation, *self.marking.counts(marked))
+        self.write(self.marking.survivors(counted), batch_id)
+        self.planner.log.record_counts(batch_id, _counts_of(observation, batch_id))
+
+
+def mark_with(marking: Marking, events: DataFrame, plan: Plan) -> DataFrame:
+    """Mark the rows of a batch by a plan that is known already."""
+    table = _table_literal(events.sparkSession, plan) if plan.key_keep else None
+    return marking.mark(events, threshold=F.lit(threshold_of(plan.keep)), table=table)
+
+
+def _table_literal(spark: SparkSession, plan: Plan) -> tuple[Column, Column]:
+    """Bring the rates in as one row: as literals, ten thousand keys would take Spark seconds to parse."""
+    table = table_of(plan)
+    row = pa.table({"hashes": pa.array([table.hashes]), "thresholds": pa.array([table.thresholds])})
+    one = spark.createDataFrame(row).select(F.struct("hashes", "thresholds").alias("rates")).scalar()
+    return one.getField("hashes"), one.getField("thresholds")
+
+
+def _counts_of(observation: Observation, batch_id: int) -> Mapping[str, Any]:
+    waiter = ThreadPoolExecutor(max_workers=1)
+    try:
+        return waiter.submit(lambda: dict(observation.get)).result(timeout=METRICS_SECONDS)
+    except TookTooLong:
+        raise InvalidInputError(
+            f"the function given to start_each_batch ran no action on the rows of batch {batch_id}, so they were not "
+            "counted; write them somewhere, or call .count()"
+        ) from None
+    finally:
+        waiter.shutdown(wait=False)

@@ -1,0 +1,58 @@
+"""The plan inside the running query: a scalar subquery that Spark evaluates anew in every micro-batch."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+
+from penstock.control.governor import Decision
+from penstock.model.errors import NotSupportedError
+from penstock.spark.planner import Planner
+from penstock.spark.sampler import table_of, threshold_of
+
+# Spark's own name for the id of the micro-batch that a task belongs to. Internal, hence pinned by a test.
+BATCH_ID = "streaming.sql.batchId"
+
+PLAN_TYPE = "struct<threshold: bigint, hashes: array<bigint>, thresholds: array<bigint>>"
+_ARROW_TYPE = pa.struct(
+    [("threshold", pa.int64()), ("hashes", pa.list_(pa.int64())), ("thresholds", pa.list_(pa.int64()))]
+)
+
+
+def plan_column(spark: SparkSession, planner: Planner) -> Column:
+    """Make a column that holds, in every micro-batch, the plan for just that batch.
+
+    One row through one Python worker: the rest of the query stays native and may keep state.
+    """
+
+    def read_plan(ticks: pa.Array) -> pa.Array:
+        row = plan_row(planner.decide(current_batch_id()))
+        return pa.array([row] * len(ticks), type=_ARROW_TYPE)
+
+    read = arrow_udf(read_plan, PLAN_TYPE)
+    return spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
+
+
+def current_batch_id() -> int:
+    """Ask the running task which micro-batch it belongs to."""
+    context = TaskContext.get()
+    batch_id = context.getLocalProperty(BATCH_ID) if context else None
+    if batch_id is None:
+        raise NotSupportedError(
+            "a shed DataFrame can only run inside a streaming query: no micro-batch id was found. "
+            "Start it with shed.start(...), and do not collect it as a batch"
+        )
+    return int(batch_id)
+
+
+def plan_row(decision: Decision) -> dict[str, object]:
+    """Lay a plan out for the native filter."""
+    table = table_of(decision.plan)
+    return {
+        "threshold": threshold_of(decision.plan.keep),
+        "hashes": table.hashes,
+        "thresholds": table.thresholds,
+    }

@@ -1,0 +1,95 @@
+"""Turn Spark's progress reports into finished batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from penstock.control.governor import Decision
+from penstock.model.batch import Batch
+from penstock.spark.offsets import units_between
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What one progress report says, in our units."""
+
+    batch_id: int
+    started_at: float
+    duration_seconds: float
+    offset_units: float | None
+    backlog_units: float | None
+    observed: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def committed_at(self) -> float:
+        """Seconds since the epoch at the commit."""
+        return self.started_at + self.duration_seconds
+
+
+def read_progress(report: Any) -> Progress | None:
+    """Read a progress report; None for one that no batch stands behind (Spark reports idling too)."""
+    durations = report["durationMs"]
+    if "addBatch" not in durations:
+        return None
+    sources = report["sources"]
+    return Progress(
+        batch_id=report["batchId"],
+        started_at=datetime.fromisoformat(report["timestamp"]).timestamp(),
+        duration_seconds=durations["triggerExecution"] / 1000,
+        offset_units=_sum(units_between(_text(s["startOffset"]), _text(s["endOffset"])) for s in sources),
+        backlog_units=_sum(units_between(_text(s["endOffset"]), _text(s["latestOffset"])) for s in sources),
+        observed={name: _fields(row) for name, row in (report["observedMetrics"] or {}).items()},
+    )
+
+
+def to_batch(
+    progress: Progress,
+    counts: Mapping[str, Any],
+    decision: Decision,
+    *,
+    previous_started_at: float | None,
+    tuples_per_unit: float | None,
+) -> Batch:
+    """Join timing, counts and plan to the entry of the ledger."""
+    offered, kept = int(counts["offered"]), int(counts["kept"])
+    oldest, mean = counts.get("oldest_micros"), counts.get("mean_micros")
+    if oldest is not None:
+        latency_seconds: float | None = progress.committed_at - oldest / 1e6
+    elif previous_started_at is not None and offered:
+        # No tuple of this batch can have come before the batch before it was put together.
+        latency_seconds = progress.committed_at - previous_started_at
+    else:
+        latency_seconds = None
+    backlog = progress.backlog_units
+    return Batch(
+        batch_id=progress.batch_id,
+        offered=offered,
+        kept=kept,
+        shed=offered - kept,
+        keep=decision.plan.keep,
+        reason=decision.plan.reason,
+        started_at=progress.started_at,
+        duration_seconds=progress.duration_seconds,
+        latency_seconds=latency_seconds,
+        mean_latency_seconds=None if mean is None else progress.committed_at - mean / 1e6,
+        backlog_tuples=None if backlog is None else backlog * (1.0 if tuples_per_unit is None else tuples_per_unit),
+        listed_offered=int(counts.get("listed_offered") or 0),
+        listed_kept=int(counts.get("listed_kept") or 0),
+    )
+
+
+def _text(offset: Any) -> str | None:
+    return None if offset is None or offset == "null" else str(offset)
+
+
+def _sum(units: Any) -> float | None:
+    known = [unit for unit in units if unit is not None]
+    return sum(known) if known else None
+
+
+def _fields(row: Any) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+    return fields

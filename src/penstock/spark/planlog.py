@@ -1,0 +1,186 @@
+"""The plan log: one immutable entry per batch id, so that a replayed batch sheds the same tuples."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from penstock.control.governor import Decision
+from penstock.control.guidance import Guidance
+from penstock.model.errors import PenstockError, PlanLogError
+from penstock.model.plan import NO_KEYS, Plan
+from penstock.spark.storage import Folder
+
+VERSION = 1
+
+
+class PlanLog:
+    """Entries in ``plans/``, rates per key in ``rates/`` (once per table), and the newest guidance.
+
+    Whoever plans a batch first, wins: the entry is created atomically and never changed, so that retries, speculative
+    copies and replays after a crash all find the same plan.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._plans = Folder(path / "plans")
+        self._rates = Folder(path / "rates")
+        self._counts = Folder(path / "counts")
+        self._root = Folder(path)
+
+    def decision(self, batch_id: int) -> Decision | None:
+        """Read the decision for a batch; None if it was never planned."""
+        entry = self._entry(batch_id)
+        if entry is None:
+            return None
+        decision = _to_decision(entry)
+        digest = entry["rates"]
+        if digest is None:
+            return decision
+        return replace(decision, plan=replace(decision.plan, key_keep=_rates(self._rates.path, digest)))
+
+    def record(self, decision: Decision) -> Decision:
+        """Write the decision for a batch unless there is one; either way return the one in force."""
+        digest = self._store_rates(decision.plan.key_keep)
+        fields = {
+            "version": VERSION,
+            "batch": decision.batch_id,
+            "keep": decision.plan.keep,
+            "rates": digest,
+            "reason": decision.plan.reason,
+            "decided_at": decision.decided_at,
+            "expected_tuples": decision.expected_tuples,
+            "admitted_per_second": decision.admitted_per_second,
+        }
+        if self._plans.create(f"{decision.batch_id}.json", _seal(fields)):
+            return decision
+        in_force = self.decision(decision.batch_id)
+        if in_force is None:
+            raise PlanLogError(f"plan entry {decision.batch_id} vanished from {self._plans.path} while it was read")
+        return in_force
+
+    def recent(self, batch_id: int, count: int) -> list[Decision]:
+        """List up to ``count`` decisions before a batch, oldest first, without their rates per key."""
+        entries = (self._entry(earlier) for earlier in range(max(0, batch_id - count), batch_id))
+        return [_to_decision(entry) for entry in entries if entry is not None]
+
+    def record_counts(self, batch_id: int, counts: Mapping[str, Any]) -> None:
+        """Store what a batch counted before it is committed; a replay stores the same again."""
+        self._counts.replace(f"{batch_id}.json", _seal({"version": VERSION, "counts": dict(counts)}))
+
+    def counts(self, batch_id: int) -> Mapping[str, Any] | None:
+        """Read what a batch counted; None where that was left to Spark's progress."""
+        name = f"{batch_id}.json"
+        text = self._counts.read(name)
+        if text is None:
+            return None
+        counts: dict[str, Any] = _unseal(text, self._counts.path / name, cure="delete it: it is counted again")[
+            "counts"
+        ]
+        return counts
+
+    def publish(self, guidance: Guidance) -> None:
+        """Replace the guidance that the next batches are planned with."""
+        self._root.replace("guidance.json", _seal({"version": VERSION, **guidance.to_dict()}))
+
+    def guidance(self) -> Guidance | None:
+        """Read the newest guidance; None before the first."""
+        text = self._root.read("guidance.json")
+        if text is None:
+            return None
+        fields = _unseal(text, self.path / "guidance.json", cure="delete it: it is learned again")
+        fields.pop("version")
+        return Guidance.from_dict(fields)
+
+    def batch_ids(self) -> list[int]:
+        """List the batches that have an entry."""
+        return self._plans.ids(suffix=".json")
+
+    def prune(self, *, before: int) -> None:
+        """Remove the entries of batches that Spark can no longer replay, and rates that no entry names."""
+        outdated = [batch_id for batch_id in self.batch_ids() if batch_id < before]
+        for batch_id in outdated:
+            self._plans.remove(f"{batch_id}.json")
+            self._counts.remove(f"{batch_id}.json")
+        if outdated and self._rates.path.exists():
+            named = {entry["rates"] for entry in map(self._entry, self.batch_ids()) if entry is not None}
+            for file in self._rates.path.glob("*.json"):
+                if file.stem not in named:
+                    self._rates.remove(file.name)
+
+    def _entry(self, batch_id: int) -> dict[str, Any] | None:
+        name = f"{batch_id}.json"
+        text = self._plans.read(name)
+        if text is None:
+            return None
+        cure = (
+            f"batch {batch_id} must shed what it shed the first time, so restore the file from a copy; only if that "
+            "batch was never committed, or its output may change, delete it"
+        )
+        return _unseal(text, self._plans.path / name, cure=cure)
+
+    def _store_rates(self, key_keep: Mapping[str, float]) -> str | None:
+        if not key_keep:
+            return None
+        text = json.dumps(dict(sorted(key_keep.items())), ensure_ascii=False)
+        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+        if not (self._rates.path / f"{digest}.json").exists():
+            self._rates.create(f"{digest}.json", text)
+        return digest
+
+
+@lru_cache(maxsize=8)
+def _rates(folder: Path, digest: str) -> Mapping[str, float]:
+    """Read a table of rates once per process: its name is the hash of its content, so it never changes."""
+    path = folder / f"{digest}.json"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as cause:
+        raise PlanLogError(
+            f"the rates per key {path} cannot be read ({cause}); restore the file from a copy"
+        ) from cause
+    if hashlib.sha256(text.encode()).hexdigest()[:16] != digest:
+        raise PlanLogError(f"the rates per key {path} do not match their name; restore the file from a copy")
+    rates: dict[str, float] = json.loads(text)
+    return rates
+
+
+def _to_decision(entry: dict[str, Any]) -> Decision:
+    try:
+        return Decision(
+            batch_id=entry["batch"],
+            decided_at=entry["decided_at"],
+            plan=Plan(keep=entry["keep"], reason=entry["reason"], key_keep=NO_KEYS),
+            expected_tuples=entry["expected_tuples"],
+            admitted_per_second=entry["admitted_per_second"],
+        )
+    except (KeyError, PenstockError) as cause:
+        raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause
+
+
+def _seal(fields: dict[str, Any]) -> str:
+    """Write JSON that a person can read, with a checksum over the rest."""
+    body = json.dumps(fields, sort_keys=True)
+    return json.dumps({**fields, "crc32": zlib.crc32(body.encode())}, indent=1, sort_keys=True) + "\n"
+
+
+def _unseal(text: str, path: Path, *, cure: str) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        checksum = fields.pop("crc32")
+    except (ValueError, KeyError, AttributeError) as cause:
+        raise PlanLogError(f"{path} is truncated or not JSON ({cause!r}); {cure}") from cause
+    if zlib.crc32(json.dumps(fields, sort_keys=True).encode()) != checksum:
+        raise PlanLogError(f"{path} was changed after it was written (its checksum is off); {cure}")
+    if fields.get("version") != VERSION:
+        raise PlanLogError(
+            f"{path} has version {fields.get('version')!r}, and this Penstock reads version {VERSION}; "
+            "go on with the Penstock that wrote it, or start from a new checkpoint"
+        )
+    return fields

@@ -1,0 +1,55 @@
+"""Plan one batch, wherever that happens: on an executor inside the query, or on the driver."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.control.governor import Decision, Demand, Governor
+from penstock.spark.offsets import batch_units, read_entry
+from penstock.spark.planlog import PlanLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Find the plan of a batch in the log, or make it from guidance and offsets and log it.
+
+    It travels to the executors by pickle and holds nothing but values.
+    """
+
+    checkpoint: Path
+    governor: Governor
+    name: str
+
+    @property
+    def log(self) -> PlanLog:
+        """The plan log, beside Spark's own logs so that it is copied, moved and deleted with them."""
+        return PlanLog(self.checkpoint / "penstock" / self.name)
+
+    def decide(self, batch_id: int) -> Decision:
+        """Return the decision for a batch; the same one however often it is asked."""
+        log = self.log
+        if (logged := log.decision(batch_id)) is not None:
+            return logged
+        recent = log.recent(batch_id, max(self.governor.dwell_batches, 1))
+        demand = self._demand(batch_id, recent[-1] if recent else None)
+        return log.record(self.governor.decide(log.guidance(), demand, recent))
+
+    def _demand(self, batch_id: int, last: Decision | None) -> Demand:
+        now = time.time()
+        entry = read_entry(self.checkpoint, batch_id)
+        before = read_entry(self.checkpoint, batch_id - 1) if batch_id else None
+        if entry and before:
+            waited_seconds: float | None = max(0.0, entry.batch_seconds - before.batch_seconds)
+        elif last and last.batch_id == batch_id - 1:
+            waited_seconds = max(0.0, now - last.decided_at)
+        else:
+            waited_seconds = None
+        known = entry is not None and (before is not None or batch_id == 0)
+        return Demand(
+            batch_id=batch_id,
+            now=now,
+            waited_seconds=waited_seconds,
+            offset_units=batch_units(before, entry) if known and entry else None,
+        )

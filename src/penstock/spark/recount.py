@@ -1,0 +1,96 @@
+"""Count again the batches that were committed, but whose counts died with the driver.
+
+Spark reports what a batch observed only after its commit. A driver that is killed between the two leaves a committed
+batch without an entry in the ledger. Offsets and plan of that batch are both on disk, so the same rows can be read and
+judged again: a throw-away query runs just that batch from a copy of the offset log, and only counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from penstock.model.batch import Batch
+from penstock.spark.eachbatch import mark_with
+from penstock.spark.flags import Marking
+from penstock.spark.ledger import Ledger
+from penstock.spark.planner import Planner
+from penstock.spark.storage import Folder
+
+LOGGER = logging.getLogger(__name__)
+RECOUNT_SECONDS = 120.0
+
+
+def close_gaps(events: DataFrame, planner: Planner, marking: Marking) -> list[Batch]:
+    """Enter every committed batch that the ledger lacks, and return those batches."""
+    log = planner.log
+    ledger = Ledger(log.path / "ledger")
+    committed = set(Folder(planner.checkpoint / "commits").ids())
+    missing = sorted(committed & set(log.batch_ids()) - ledger.batch_ids)
+    closed = []
+    for batch_id in missing:
+        decision = log.decision(batch_id)
+        if decision is None:
+            continue
+        counts = log.counts(batch_id) or _recount(events, planner, marking, batch_id)
+        if counts is None:
+            LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
+            continue
+        batch = Batch(
+            batch_id=batch_id,
+            offered=counts["offered"],
+            kept=counts["kept"],
+            shed=counts["offered"] - counts["kept"],
+            keep=decision.plan.keep,
+            reason=decision.plan.reason,
+            listed_offered=counts.get("listed_offered") or 0,
+            listed_kept=counts.get("listed_kept") or 0,
+            recounted=True,
+        )
+        ledger.append(batch)
+        closed.append(batch)
+    return closed
+
+
+def _recount(events: DataFrame, planner: Planner, marking: Marking, batch_id: int) -> dict[str, Any] | None:
+    decision = planner.log.decision(batch_id)
+    if decision is None:
+        return None
+    plan = decision.plan
+    copy = planner.log.path / "recount"
+    _copy_checkpoint(planner.checkpoint, copy, batch_id)
+    found: dict[str, Any] = {}
+    done = threading.Event()
+
+    def count(rows: DataFrame, ran: int) -> None:
+        # Batches after the one in question belong to the real query: they are not even read.
+        if ran == batch_id:
+            marked = mark_with(marking, rows, plan)
+            found.update(marked.agg(*marking.counts(marked)).first().asDict())  # type: ignore[union-attr]
+        done.set()
+
+    query = events.writeStream.foreachBatch(count).option("checkpointLocation", str(copy)).start()
+    try:
+        finished = done.wait(RECOUNT_SECONDS)
+    finally:
+        query.stop()
+        shutil.rmtree(copy, ignore_errors=True)
+    return found if finished and found else None
+
+
+def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> None:
+    """Lay out a checkpoint in which just this batch was planned and not committed."""
+    shutil.rmtree(copy, ignore_errors=True)
+    (copy / "commits").mkdir(parents=True)
+    (copy / "offsets").mkdir()
+    for kind, last in (("offsets", batch_id), ("commits", batch_id - 1)):
+        for earlier in (last - 1, last):
+            if (checkpoint / kind / str(earlier)).exists():
+                shutil.copy(checkpoint / kind / str(earlier), copy / kind)
+    if (checkpoint / "sources").exists():
+        shutil.copytree(checkpoint / "sources", copy / "sources")

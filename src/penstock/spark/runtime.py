@@ -1,0 +1,234 @@
+"""The handle on a running query: measure each batch, learn from it, publish guidance."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.control.controller import Controller
+from penstock.model.batch import Batch
+from penstock.spark.ledger import Ledger
+from penstock.spark.measure import Progress, read_progress, to_batch
+from penstock.spark.planner import Planner
+from penstock.spark.storage import Folder
+
+LOGGER = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.05
+HEARTBEAT_SECONDS = 1.0
+PRUNE_EVERY_BATCHES = 50
+REMEMBERED_BATCHES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a person wants to know of a running query, at one glance."""
+
+    active: bool
+    controlled: bool
+    batches: int
+    offered: int
+    kept: int
+    shed: int
+    last: Batch | None
+    note: str
+
+    def __str__(self) -> str:
+        last = self.last
+        state = "running" if self.active else "stopped"
+        lines = [
+            f"{state}: {self.batches:,} batches, {self.offered:,} offered = {self.kept:,} kept + {self.shed:,} shed"
+        ]
+        if last is not None:
+            latency = "unknown" if last.latency_seconds is None else f"{last.latency_seconds:.2f} s"
+            lines.append(f"batch {last.batch_id}: keep {last.keep:.3f}, latency {latency}; {last.reason}")
+        if self.note:
+            lines.append(self.note)
+        return "\n".join(lines)
+
+
+class Run:
+    """A started query under control; made by :meth:`Shedder.start <penstock.spark.shed.Shedder.start>`.
+
+    Leaving its ``with`` block stops the query. If the controller fails, the query goes on: with the last guidance
+    for the governor's ``grace_seconds``, then keeping all; :attr:`status` says so.
+    """
+
+    def __init__(self, *, spark: SparkSession, start: Callable[[], StreamingQuery], planner: Planner) -> None:
+        self._spark = spark
+        self._planner = planner
+        self._log = planner.log
+        self._ledger = Ledger(self._log.path / "ledger")
+        self._controller = Controller(planner.governor, resume=self._log.guidance())
+        self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
+        self._totals = (0, 0, 0)
+        self._handled = 0
+        self._changed = threading.Condition()
+        self._failure: BaseException | None = None
+        self._last_id = -1
+        self._previous_started_at: float | None = None
+        self._published_at = 0.0
+        self._publish()
+        self.query = start()
+        self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def batches(self) -> list[Batch]:
+        """Batches that this run has finished, oldest first."""
+        with self._changed:
+            return list(self._batches)
+
+    @property
+    def status(self) -> Status:
+        """How the query stands now."""
+        with self._changed:
+            offered, kept, shed = self._totals
+            controlled = self._thread.is_alive()
+            note = ""
+            if self._failure is not None:
+                grace_seconds = self._planner.governor.grace_seconds
+                note = (
+                    f"the controller stopped ({self._failure}); the query goes on with the last guidance for "
+                    f"{grace_seconds:.0f} s, then keeps all"
+                )
+            return Status(
+                active=self.query.isActive,
+                controlled=controlled,
+                batches=self._handled,
+                offered=offered,
+                kept=kept,
+                shed=shed,
+                last=self._batches[-1] if self._batches else None,
+                note=note,
+            )
+
+    def watch(self) -> Iterator[Batch]:
+        """Yield batches as they finish, until the query stops; raise what it failed with."""
+        seen = 0
+        while True:
+            with self._changed:
+                if self._handled == seen and self._thread.is_alive():
+                    self._changed.wait(timeout=0.5)
+                fresh = list(self._batches)[-(self._handled - seen) :] if self._handled > seen else []
+                seen = self._handled
+            yield from fresh
+            if not fresh and not self._thread.is_alive():
+                self._raise_failure()
+                return
+
+    def ledger(self) -> DataFrame:
+        """The ledger of all runs on this checkpoint, as a DataFrame."""
+        return self._ledger.frame(self._spark)
+
+    @property
+    def ledger_path(self) -> str:
+        """Folder of the ledger's JSON lines."""
+        return str(self._ledger.path)
+
+    def await_termination(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until the query ends, and raise what it failed with; False if it still runs after the time."""
+        self._thread.join(timeout_seconds)
+        if self._thread.is_alive():
+            return False
+        self._raise_failure()
+        return True
+
+    def stop(self) -> None:
+        """Stop the query and enter what it still finished."""
+        self.query.stop()
+        self._thread.join()
+
+    def _raise_failure(self) -> None:
+        failure = self.query.exception()
+        if failure is not None:
+            raise failure
+
+    def _control(self) -> None:
+        """Poll, learn, publish; the controller's thread."""
+        try:
+            active = True
+            while active:
+                # Asked before the reports are read, so that what was committed last is still entered.
+                active = self.query.isActive
+                self._take_in()
+                if time.time() - self._published_at > HEARTBEAT_SECONDS:
+                    self._publish()
+                if active:
+                    time.sleep(POLL_SECONDS)
+        except Exception as failure:
+            self._failure = failure
+            LOGGER.exception("the controller stopped; the query goes on with the last guidance, then keeps all")
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _take_in(self) -> None:
+        """Handle every report that is new."""
+        last = self.query.lastProgress
+        progress = read_progress(last) if last else None
+        if progress is None or progress.batch_id <= self._last_id:
+            return
+        reports = [last]
+        if progress.batch_id > self._last_id + 1:
+            # More than one batch since the last look: Spark remembers the latest hundred.
+            reports = list(self.query.recentProgress)
+        for report in reports:
+            fresh = read_progress(report)
+            if fresh is not None and fresh.batch_id > self._last_id:
+                self._handle(fresh)
+        self._publish()
+
+    def _handle(self, progress: Progress) -> None:
+        self._last_id = progress.batch_id
+        decision = self._log.decision(progress.batch_id)
+        counts = self._counts(progress)
+        if decision is None or counts is None:
+            # Spark runs batches without rows to move the watermark; where it skips the subquery there is no plan.
+            return
+        known = self._controller.guidance(now=progress.committed_at)
+        batch = to_batch(
+            progress,
+            counts,
+            decision,
+            previous_started_at=self._previous_started_at,
+            tuples_per_unit=known.tuples_per_unit,
+        )
+        self._previous_started_at = progress.started_at
+        self._ledger.append(batch)
+        self._controller.learn(batch, offset_units=progress.offset_units)
+        if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
+            self._prune()
+        with self._changed:
+            self._batches.append(batch)
+            self._handled += 1
+            offered, kept, shed = self._totals
+            self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
+            self._changed.notify_all()
+
+    def _counts(self, progress: Progress) -> Any:
+        return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)
+
+    def _publish(self) -> None:
+        self._published_at = time.time()
+        self._log.publish(self._controller.guidance(now=self._published_at))
+
+    def _prune(self) -> None:
+        """Drop the plans of batches that Spark has dropped from its own log."""
+        replayable = Folder(self._planner.checkpoint / "offsets").ids()
+        if replayable:
+            self._log.prune(before=replayable[0])

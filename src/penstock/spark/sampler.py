@@ -1,0 +1,131 @@
+"""Native sampling: a hash of the row's id against a threshold, which may depend on the row's key.
+
+A keep rate becomes the threshold ``round(keep * 2**53)``; a row survives if 53 bits of the hash of its id lie below
+it. That needs no random state, does not depend on the order of rows, and gives the same answer on every replay.
+
+Rates per key travel as a two-choice (cuckoo) hash table in two flat arrays: whatever the number of keys, a row looks
+at two slots, in generated code. A map would be searched from end to end for every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from penstock.model.plan import Plan
+
+BITS = 53  # a double holds every threshold exactly
+WHOLE = 1 << BITS
+SPARK_SEED = 42  # the seed of Spark's xxhash64
+KEY_SEPARATOR = "\x1f"  # between the columns of a compound key: ASCII's unit separator
+
+
+def threshold_of(keep: float) -> int:
+    """Turn a keep rate into the number that hashes are compared with.
+
+    >>> threshold_of(1.0) == WHOLE, threshold_of(0.0)
+    (True, 0)
+    """
+    return round(keep * WHOLE)
+
+
+def compound_key(*columns: str) -> str:
+    """Name a key of several columns, in the order in which the shedder was given them.
+
+    >>> Plan(keep=0.1, key_keep={compound_key("de", "mobile"): 1.0}, reason="mobile users of one country first").sheds
+    True
+    """
+    return KEY_SEPARATOR.join(columns)
+
+
+def key_hash(key: str) -> int:
+    """Hash a key as Spark's ``xxhash64`` hashes text; the columns of a compound key chain their seeds."""
+    value = SPARK_SEED
+    for part in key.split(KEY_SEPARATOR):
+        value = xxhash.xxh64_intdigest(part.encode(), seed=value & 0xFFFF_FFFF_FFFF_FFFF)
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """Thresholds by key hash; slot ``hash & mask`` or slot ``(hash >> 32) & mask`` holds a listed key."""
+
+    hashes: npt.NDArray[np.int64]
+    thresholds: npt.NDArray[np.int64]
+
+    @staticmethod
+    def build(key_keep: Mapping[str, float]) -> KeyTable:
+        """Lay out the rates so that every listed key sits in one of its two slots."""
+        rates = {key_hash(key): threshold_of(keep) for key, keep in key_keep.items()}
+        size = 2
+        while size < 2.5 * len(rates):
+            size *= 2
+        while (slots := _place(rates, size)) is None:
+            size *= 2
+        hashes = np.zeros(size, dtype=np.int64)
+        thresholds = np.zeros(size, dtype=np.int64)
+        for slot, hashed in slots.items():
+            hashes[slot] = hashed
+            thresholds[slot] = rates[hashed]
+        return KeyTable(hashes, thresholds)
+
+
+def _place(rates: Mapping[int, int], size: int) -> dict[int, int] | None:
+    """Find a slot for each hash, moving earlier ones to their other slot; None if that goes in circles."""
+    mask = size - 1
+    slots: dict[int, int] = {}
+    for newcomer in rates:
+        hashed, slot = newcomer, newcomer & mask
+        for _ in range(500):
+            evicted = slots.get(slot)
+            slots[slot] = hashed
+            if evicted is None:
+                break
+            hashed = evicted
+            first, second = hashed & mask, (hashed >> 32) & mask
+            slot = second if slot == first else first
+        else:
+            return None
+    return slots
+
+
+def row_hash(row_id: Sequence[Column], seed: int) -> Column:
+    """Spread rows over [0, 2**53) by a hash of their id."""
+    return F.xxhash64(*row_id, F.lit(seed)).bitwiseAND(F.lit(WHOLE - 1))
+
+
+def hashed_key(key: Sequence[Column]) -> Column:
+    """Hash the key columns as :func:`key_hash` does; null where any of them is null."""
+    hashed = F.xxhash64(*(column.cast("string") for column in key))
+    missing = key[0].isNull()
+    for column in key[1:]:
+        missing = missing | column.isNull()
+    return F.when(~missing, hashed)
+
+
+def listed_threshold(hashed: Column, hashes: Column, thresholds: Column) -> Column:
+    """Look a key up in a :class:`KeyTable`; null for a key that is not listed, and for a null key."""
+    mask = (F.size(hashes) - F.lit(1)).cast("long")
+    first = hashed.bitwiseAND(mask).cast("int")
+    second = F.shiftright(hashed, 32).bitwiseAND(mask).cast("int")
+    return F.when(F.get(hashes, first) == hashed, F.get(thresholds, first)).when(
+        F.get(hashes, second) == hashed, F.get(thresholds, second)
+    )
+
+
+def table_of(plan: Plan) -> KeyTable:
+    """Lay out the rates per key of a plan."""
+    return _table(tuple(plan.key_keep.items()))
+
+
+@lru_cache(maxsize=4)
+def _table(rates: tuple[tuple[str, float], ...]) -> KeyTable:
+    # Tables change seldom, batches come every second.
+    return KeyTable.build(dict(rates))

@@ -1,0 +1,55 @@
+"""A local Spark session tuned for short micro-batches."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+from penstock.spark.java import require_java
+
+_CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
+
+# Each line shortens a micro-batch; all are Spark's own settings and any of them can be overridden.
+SHORT_BATCHES = {
+    "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def local_session(*, cores: int = 2, settings: dict[str, str] | None = None) -> SparkSession:
+    """Start Spark on this machine, after making sure that Java is there.
+
+    Parameters
+    ----------
+    cores
+        Threads that run tasks; also the number of shuffle partitions.
+    settings
+        Further Spark settings; they win over the ones set here.
+
+    Examples
+    --------
+    >>> spark = local_session()  # doctest: +SKIP
+    """
+    require_java()
+    # Workers must run this interpreter, or they may pick another Python that lacks Penstock.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master(f"local[{cores}]").appName("penstock")
+    wanted = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.session.timeZone": "UTC",
+        **SHORT_BATCHES,
+        **(settings or {}),
+    }
+    for name, value in wanted.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()

@@ -1,0 +1,198 @@
+"""The user's side: shed a stream, start its query, and hold the handle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.control.governor import Governor
+from penstock.model.errors import InvalidInputError
+from penstock.policy.baseline import Uniform
+from penstock.policy.contract import Policy
+from penstock.spark.eachbatch import EachBatch
+from penstock.spark.flags import Marking
+from penstock.spark.inplan import plan_column
+from penstock.spark.planner import Planner
+from penstock.spark.recount import close_gaps
+from penstock.spark.runtime import Run
+from penstock.spark.storage import local_path
+
+
+def shed(
+    *,
+    latency_seconds: float,
+    checkpoint: str,
+    row_id: str | Sequence[str] = (),
+    key: str | Sequence[str] = (),
+    arrival: str | None = None,
+    policy: Policy | None = None,
+    weight: str = "weight",
+    headroom: float = 0.8,
+    dwell_batches: int = 2,
+    probe_tuples: int = 20_000,
+    grace_seconds: float = 60.0,
+    seed: int = 0,
+    name: str = "shed",
+) -> Shedder:
+    """Shed what does not fit, so that results leave within ``latency_seconds`` of a row's arrival.
+
+    Apply the result to a streaming DataFrame with ``transform``, put any operators after it, and start the query
+    through it. Every surviving row carries its weight; sum the weights to count.
+
+    Parameters
+    ----------
+    latency_seconds
+        Target from arrival to commit.
+    checkpoint
+        Folder of the query's checkpoint; plan log and ledger live in it, so that they move with it.
+    row_id
+        Column or columns that identify a row (Kafka: partition and offset). The fate of a row hangs on their hash
+        alone: rows with the same id survive together. By default all columns that can be hashed.
+    key
+        Column or columns for keep rates by key; see :class:`~penstock.policy.priority.Priority`.
+    arrival
+        Timestamp column that says when a row arrived; latency is then measured, not bounded.
+    policy
+        What to drop under overload; :class:`~penstock.policy.baseline.Uniform` by default.
+    weight
+        Name of the weight column. If the stream has it already, weights multiply.
+    headroom, dwell_batches, probe_tuples, grace_seconds
+        See :class:`~penstock.control.governor.Governor`.
+    seed
+        Another seed keeps other rows.
+    name
+        Names the plan log within the checkpoint and the metrics in Spark's progress.
+
+    Examples
+    --------
+    >>> import penstock as ps
+    >>> from pyspark.sql import functions as F
+    >>> spark = ps.local_session()
+    >>> events = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    >>> import tempfile
+    >>> shedder = ps.shed(latency_seconds=5, checkpoint=tempfile.mkdtemp(), row_id="value", arrival="timestamp")
+    >>> counts = events.transform(shedder).groupBy(F.col("value") % 3).agg(F.sum("weight"))
+    >>> with shedder.start(counts.writeStream.format("noop").outputMode("update")) as run:
+    ...     first = next(run.watch())
+    >>> first.offered == first.kept + first.shed
+    True
+    """
+    policy = policy or Uniform()
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
+    return Shedder(
+        planner=Planner(
+            checkpoint=local_path(checkpoint),
+            governor=Governor(
+                latency_seconds=latency_seconds,
+                policy=policy,
+                headroom=headroom,
+                dwell_batches=dwell_batches,
+                probe_tuples=probe_tuples,
+                grace_seconds=grace_seconds,
+            ),
+            name=name,
+        ),
+        marking=Marking(
+            row_id=_names("row_id", row_id), key=_names("key", key), arrival=arrival, weight=weight, seed=seed
+        ),
+        checkpoint=checkpoint,
+    )
+
+
+class Shedder:
+    """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
+
+    def __init__(self, *, planner: Planner, marking: Marking, checkpoint: str) -> None:
+        self._planner = planner
+        self._marking = marking
+        self._checkpoint = checkpoint
+        self._events: DataFrame | None = None
+
+    def __call__(self, events: DataFrame) -> DataFrame:
+        """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
+        self._accept(events)
+        plan = plan_column(events.sparkSession, self._planner)
+        table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
+        marked = self._marking.mark(events, threshold=plan.getField("threshold"), table=table)
+        counted = marked.observe(self._planner.name, *self._marking.counts(marked))
+        return self._marking.survivors(counted)
+
+    def start(self, writer: DataStreamWriter) -> Run:
+        """Start the query that was built on the shed stream, and control it.
+
+        The writer needs no checkpoint location: it gets the shedder's.
+        """
+        if self._events is None:
+            raise InvalidInputError("nothing was shed yet; build the query on events.transform(shedder), then start it")
+        return self._run(self._events, writer)
+
+    def start_each_batch(
+        self,
+        events: DataFrame,
+        write: Callable[[DataFrame, int], Any],
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+    ) -> Run:
+        """Start a query whose surviving rows go to a function batch by batch, with the plan as literals.
+
+        Cheaper per batch than :meth:`start`, and for stateless queries only: what follows the shedding runs inside
+        ``write(kept_rows, batch_id)``.
+
+        Parameters
+        ----------
+        events
+            The stream as it comes, not shed.
+        write
+            Gets the surviving rows of each batch, weighted. It must run at least one action on them.
+        trigger
+            Arguments of ``DataStreamWriter.trigger``, as in ``{"processingTime": "1 second"}``.
+        query_name
+            Name of the query in Spark.
+        """
+        self._accept(events)
+        writer = events.writeStream.foreachBatch(
+            EachBatch(planner=self._planner, marking=self._marking, write=write).__call__
+        )
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return self._run(events, writer.queryName(query_name) if query_name else writer)
+
+    def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
+        close_gaps(events, self._planner, self._marking)
+        return Run(
+            spark=events.sparkSession,
+            start=lambda: writer.option("checkpointLocation", self._checkpoint).start(),
+            planner=self._planner,
+        )
+
+    def _accept(self, events: DataFrame) -> None:
+        if self._events is not None:
+            raise InvalidInputError(
+                "this shedder is already applied to a stream; a second stream needs its own shed(...) and checkpoint"
+            )
+        if not events.isStreaming:
+            raise InvalidInputError(
+                "shed works on a streaming DataFrame, and this one is a batch; use spark.readStream, or df.sample here"
+            )
+        if self._marking.key == () and _has_rates_per_key(self._planner.governor.policy):
+            raise InvalidInputError("the policy has rates per key, but no key column was named; give shed(key=...)")
+        self._marking.check(events)
+        self._events = events
+
+
+def _has_rates_per_key(policy: Policy) -> bool:
+    return isinstance(getattr(policy, "keep", None), dict)
+
+
+def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not name:
+            raise InvalidInputError(f"{role} takes column names, got {name!r}; give text, as in {role}='user'")
+    return names
