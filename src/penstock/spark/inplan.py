@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import Column, SparkSession
@@ -32,8 +34,10 @@ def plan_column(spark: SparkSession, planner: Planner) -> Column:
         row = plan_row(planner.decide(current_batch_id()))
         return pa.array([row] * len(ticks), type=_ARROW_TYPE)
 
-    read = arrow_udf(read_plan, PLAN_TYPE)
-    return spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
+    # PySpark takes the kind from the type hints, and its stubs do not know that form.
+    read = cast("Any", arrow_udf)(read_plan, PLAN_TYPE)
+    plan: Column = spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
+    return plan
 
 
 def current_batch_id() -> int:

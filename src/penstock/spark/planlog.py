@@ -56,7 +56,6 @@ class PlanLog:
             "reason": decision.plan.reason,
             "decided_at": decision.decided_at,
             "expected_tuples": decision.expected_tuples,
-            "admitted_per_second": decision.admitted_per_second,
         }
         if self._plans.create(f"{decision.batch_id}.json", _seal(fields)):
             return decision
@@ -158,7 +157,6 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
             decided_at=entry["decided_at"],
             plan=Plan(keep=entry["keep"], reason=entry["reason"], key_keep=NO_KEYS),
             expected_tuples=entry["expected_tuples"],
-            admitted_per_second=entry["admitted_per_second"],
         )
     except (KeyError, PenstockError) as cause:
         raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -21,7 +24,9 @@ SHORT_BATCHES = {
 }
 
 
-def local_session(*, cores: int = 2, settings: dict[str, str] | None = None) -> SparkSession:
+def local_session(
+    *, cores: int = 2, settings: dict[str, str] | None = None, log_path: Path | None = None
+) -> SparkSession:
     """Start Spark on this machine, after making sure that Java is there.
 
     Parameters
@@ -30,6 +35,8 @@ def local_session(*, cores: int = 2, settings: dict[str, str] | None = None) -> 
         Threads that run tasks; also the number of shuffle partitions.
     settings
         Further Spark settings; they win over the ones set here.
+    log_path
+        File for what Spark and its workers would print on standard error; None leaves it there.
 
     Examples
     --------
@@ -52,4 +59,21 @@ def local_session(*, cores: int = 2, settings: dict[str, str] | None = None) -> 
     }
     for name, value in wanted.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _standard_error_to(log_path):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _standard_error_to(path: Path | None) -> Iterator[None]:
+    """Start child processes with another standard error; this process keeps its own."""
+    if path is None:
+        yield
+        return
+    kept = os.dup(2)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

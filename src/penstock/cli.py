@@ -1,0 +1,50 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock import __version__
+from penstock.model.errors import PenstockError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 if it did what it is to show, 1 if a claim was not held, 2 if it could not run."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.command is None:
+        parser.print_help()
+        return 2
+    try:
+        return int(chosen.run(chosen))
+    except PenstockError as error:
+        print(f"penstock: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", description="Load shedding for Spark Structured Streaming.")
+    parser.add_argument("--version", action="version", version=f"penstock {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    demo = commands.add_parser("demo", help="plain Spark and Penstock on the same bursty stream")
+    demo.add_argument("--seconds", type=float, default=60.0, help="length of the stream (default: %(default)g)")
+    demo.add_argument("--latency", type=float, default=5.0, help="latency target in seconds (default: %(default)g)")
+    demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
+    demo.add_argument(
+        "--plot", type=Path, metavar="FILE", default=Path("penstock-demo.png"), help="(default: %(default)s)"
+    )
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _demo(chosen: argparse.Namespace) -> int:
+    from penstock.demo.command import run_demo
+
+    held = run_demo(
+        seconds=chosen.seconds, latency_seconds=chosen.latency, json_path=chosen.json, plot_path=chosen.plot
+    )
+    return 0 if held else 1

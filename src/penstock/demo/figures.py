@@ -1,0 +1,121 @@
+"""Boil two runs of the demo down to the figures of its table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.demo.run import Outcome
+from penstock.model.arrivals import Arrivals
+
+PHASES = ("before", "during", "after")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFigures:
+    """Latency percentiles and kept share of the tuples that arrived in one phase."""
+
+    phase: str
+    p50_seconds: float
+    p95_seconds: float
+    p99_seconds: float
+    kept_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFigures:
+    """What one run comes down to."""
+
+    name: str
+    phases: tuple[PhaseFigures, ...]
+    kept_share: float
+    window_error_mean: float
+    window_error_max: float
+    group_error_mean: float
+    revenue_error_mean: float
+    batches: int
+    batches_shedding_after_burst: int
+
+
+def phase_edges(arrivals: Arrivals) -> list[tuple[float, float]]:
+    """Start and end of each phase, in seconds of the stream."""
+    edges = np.cumsum([0.0, *(phase.seconds for phase in arrivals.phases)])
+    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+
+
+def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
+    """Compute the figures of one run."""
+    edges = phase_edges(arrivals)
+    phases = tuple(_phase(outcome, name, low, high) for name, (low, high) in zip(PHASES, edges, strict=True))
+    windows = _errors(outcome, "clicks", ["window_start"])
+    groups = _errors(outcome, "clicks", ["window_start", "campaign"])
+    revenue = _errors(outcome, "revenue", ["window_start"])
+    offered = sum(batch.offered for batch in outcome.batches)
+    burst_ends_at = outcome.epoch + edges[1][1]
+    after = [b for b in outcome.batches if b.started_at is not None and b.started_at > burst_ends_at]
+    still = [number for number, batch in enumerate(after, start=1) if batch.shed]
+    return RunFigures(
+        name=outcome.name,
+        phases=phases,
+        kept_share=sum(batch.kept for batch in outcome.batches) / offered if offered else 1.0,
+        window_error_mean=float(windows.mean()),
+        window_error_max=float(windows.max()),
+        group_error_mean=float(groups.mean()),
+        revenue_error_mean=float(revenue.mean()),
+        batches=len(outcome.committed),
+        batches_shedding_after_burst=still[-1] if still else 0,
+    )
+
+
+def to_json(runs: list[RunFigures], settings: dict[str, Any], claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lay the figures out for ``--json``."""
+    return {"settings": settings, "runs": [asdict(run) for run in runs], "claims": claims}
+
+
+def claims_of(plain: RunFigures, penstock: RunFigures, *, latency_seconds: float) -> list[dict[str, Any]]:
+    """State what the demo is to show, each with its value, its bound and whether it held."""
+    quiet, burst, _ = penstock.phases
+    plain_burst = plain.phases[1]
+    return [
+        _claim("Penstock's p95 latency during the burst, seconds", burst.p95_seconds, "<=", latency_seconds),
+        _claim(
+            "plain Spark's p95 latency during the burst, seconds", plain_burst.p95_seconds, ">=", 3 * latency_seconds
+        ),
+        _claim("share that Penstock kept before the burst", quiet.kept_share, ">=", 1.0),
+        _claim("batches until shedding ended after the burst", penstock.batches_shedding_after_burst, "<=", 5),
+        _claim("largest error of a window's weighted count", penstock.window_error_max, "<=", 0.02),
+    ]
+
+
+def _claim(text: str, value: float, sign: str, bound: float) -> dict[str, Any]:
+    held = value <= bound if sign == "<=" else value >= bound
+    return {"text": text, "value": value, "bound": f"{sign} {bound:g}", "held": bool(held)}
+
+
+def _phase(outcome: Outcome, name: str, low: float, high: float) -> PhaseFigures:
+    within = (outcome.arrival_seconds >= low) & (outcome.arrival_seconds < high)
+    p50, p95, p99 = np.percentile(outcome.latency_seconds[within], [50, 95, 99]).tolist()
+    # A batch belongs to the phase in which its last tuple arrived.
+    kept, offered, tuples = 0, 0, 0
+    shares = {batch.batch_id: batch for batch in outcome.batches}
+    for batch in sorted(shares.values(), key=lambda b: b.batch_id):
+        tuples += batch.offered
+        last = outcome.arrival_seconds[min(tuples, len(outcome.arrival_seconds)) - 1] if tuples else 0.0
+        if low <= last < high and batch.offered:
+            kept, offered = kept + batch.kept, offered + batch.offered
+    return PhaseFigures(
+        phase=name,
+        p50_seconds=p50,
+        p95_seconds=p95,
+        p99_seconds=p99,
+        kept_share=kept / offered if offered else 1.0,
+    )
+
+
+def _errors(outcome: Outcome, value: str, by: list[str]) -> Any:
+    """Relative error of each answer against the truth; a missing answer counts as an error of 1."""
+    true = outcome.truth.groupby(by)[value].sum()
+    told = outcome.answers.groupby(by)[value].sum().reindex(true.index).fillna(0.0)
+    return (told - true).abs() / true
