@@ -85,8 +85,7 @@ def test_only_the_classic_adapter_reaches_for_the_jvm():
         for line, name in classic_only_names(path.read_text(encoding="utf-8"))
     ]
     assert not trespasses, (
-        f"these break on Spark Connect; move them to {CLASSIC_ADAPTER.relative_to(ROOT)}:\n"
-        + "\n".join(trespasses)
+        f"these break on Spark Connect; move them to {CLASSIC_ADAPTER.relative_to(ROOT)}:\n" + "\n".join(trespasses)
     )
 
 

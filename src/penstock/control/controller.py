@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
-from penstock.control.guidance import Guidance, fade, largest_kept
+from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
 from penstock.model.batch import Batch
 
 
@@ -34,13 +34,14 @@ class Controller:
     ...     )
     >>> guidance = controller.guidance(now=12.0)
     >>> round(guidance.cost.kept_seconds * 1e6), guidance.tuples_per_unit
-    (100, 1.0)
+    (106, 1.0)
     """
 
     def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
         self._governor = governor
         self._model = CostModel()
-        self._known = resume or Guidance(published_at=0.0)
+        # What the run before committed says nothing about how long the source was idle: the query itself was down.
+        self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
         self._previous: Batch | None = None
 
     def learn(self, batch: Batch, *, offset_units: float | None = None) -> None:
@@ -51,9 +52,16 @@ class Controller:
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
+            batch_id=batch.batch_id,
+            committed_at=batch.committed_at,
             # Costs of an earlier run of the query stand until this run has its own.
             cost=self._model.cost() or known.cost,
-            largest_kept=largest_kept(known.largest_kept, batch, allowed_seconds=self._governor.batch_seconds),
+            largest_kept=largest_kept(
+                known.largest_kept,
+                batch,
+                allowed_seconds=self._governor.batch_seconds,
+                growth=self._governor.PROBE_GROWTH,
+            ),
             # An empty batch says nothing about how many tuples a unit holds; a rate of zero would lock.
             tuples_per_unit=(
                 fade(known.tuples_per_unit, batch.offered / offset_units)
@@ -79,7 +87,11 @@ class Controller:
         previous = self._previous
         if previous is None or previous.started_at is None or batch.started_at is None:
             return self._known.tuples_per_second
-        seconds = batch.started_at - previous.started_at
+        seconds = collecting_seconds(
+            since_start=batch.started_at - previous.started_at,
+            since_commit=None if previous.committed_at is None else batch.started_at - previous.committed_at,
+            longest_batch_seconds=self._governor.batch_seconds,
+        )
         if seconds <= 0:
             return self._known.tuples_per_second
         return fade(self._known.tuples_per_second, batch.offered / seconds, weight=0.7)

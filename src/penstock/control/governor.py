@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.control.guidance import Guidance
+from penstock.control.guidance import Guidance, collecting_seconds
 from penstock.model.errors import InvalidInputError, require_positive
-from penstock.model.load import Cost, Load, require_headroom
+from penstock.model.load import Load, require_headroom
 from penstock.model.plan import Plan
 from penstock.policy.baseline import Uniform
 from penstock.policy.contract import Policy
@@ -24,7 +24,8 @@ class Demand:
     now
         Seconds since the epoch.
     waited_seconds
-        Time since the batch before was put together: the age of the oldest tuple in this one. None for the first.
+        Time since the batch before was put together: the most that a tuple in this one can have waited. None for the
+        first.
     offset_units
         How far the source's offsets moved; None where they cannot be read.
     """
@@ -45,15 +46,12 @@ class Decision:
         What was decided, for which batch, and when (seconds since the epoch).
     expected_tuples
         Size of the batch as foreseen; None where it could not be.
-    admitted_per_second
-        Tuples per second of available time that the policy let in; None where it shed nothing. Dwell times rest on it.
     """
 
     batch_id: int
     decided_at: float
     plan: Plan
     expected_tuples: float | None = None
-    admitted_per_second: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,8 @@ class Governor:
     """Decide once per batch, from guidance and demand, so that results leave within the latency target.
 
     A tuple that arrives while one batch runs waits for it, then for its own: two batches in all. So a batch may take
-    half the target, less when its tuples have already waited longer, but never less than an eighth: below that the
-    fixed cost of a batch would leave nothing to answer with.
+    half the target; less when its tuples have already waited longer than the other half, but never less than a third:
+    a late answer that rests on enough tuples is worth more than one in time that rests on none.
 
     Parameters
     ----------
@@ -73,8 +71,8 @@ class Governor:
     headroom
         Share of the available time to plan with.
     dwell_batches
-        While shedding, the admitted tuples per second fall at once but rise only to the least of this many batches
-        before, so that a noisy estimate of the cost does not make the keep rate flap. A batch that fits is kept whole.
+        Shedding begins above the headroom, and ends only when the load has fitted in nine tenths of it for this many
+        batches in a row: a load that sways around the headroom does not make the plan flap.
     probe_tuples
         Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well.
     grace_seconds
@@ -84,6 +82,7 @@ class Governor:
     --------
     Costs are known, and the source holds four seconds' worth of work for a batch that may take 2.5 seconds.
 
+    >>> from penstock.model.load import Cost
     >>> governor = Governor(latency_seconds=5.0)
     >>> learned = Guidance(published_at=100.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=1.0)
     >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=1.0, offset_units=40_000)
@@ -93,6 +92,7 @@ class Governor:
     """
 
     PROBE_GROWTH = 4
+    RELEASE = 0.9
 
     latency_seconds: float
     policy: Policy = field(default_factory=Uniform)
@@ -118,6 +118,7 @@ class Governor:
 
     def decide(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision] = ()) -> Decision:
         """Plan one batch; ``recent`` holds the decisions before it, newest last."""
+        demand = replace(demand, waited_seconds=self._waited_seconds(guidance, demand, recent))
         expected = expected_tuples(guidance, demand)
         decision = Decision(
             batch_id=demand.batch_id,
@@ -138,27 +139,31 @@ class Governor:
             return decision
         if guidance is None or guidance.cost is None:
             return replace(decision, plan=self._probe(guidance.largest_kept if guidance else 0, expected))
-        available_seconds = self._available_seconds(demand)
-        plan = self.policy.decide(
-            Load(
-                offered_tuples=expected,
-                cost=guidance.cost,
-                available_seconds=available_seconds,
-                headroom=self.headroom,
-                listed_share=guidance.listed_share,
-                listed_keep=guidance.listed_keep,
-            )
+        load = Load(
+            offered_tuples=expected,
+            cost=guidance.cost,
+            available_seconds=self._available_seconds(demand),
+            headroom=self.headroom * (self.RELEASE if self._dwells(recent) else 1.0),
+            listed_share=guidance.listed_share,
+            listed_keep=guidance.listed_keep,
         )
-        return replace(
-            decision,
-            plan=self._dwell(plan, expected / available_seconds, recent),
-            admitted_per_second=plan.keep * expected / available_seconds if plan.keep < 1 else None,
+        return replace(decision, plan=self.policy.decide(load))
+
+    def _waited_seconds(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision]) -> float | None:
+        """Take an idle source into account, where the guidance has seen the last batch that was planned."""
+        if demand.waited_seconds is None or guidance is None or guidance.committed_at is None:
+            return demand.waited_seconds
+        seen = bool(recent) and recent[-1].batch_id == guidance.batch_id
+        return collecting_seconds(
+            since_start=demand.waited_seconds,
+            since_commit=demand.now - guidance.committed_at if seen else None,
+            longest_batch_seconds=self.batch_seconds,
         )
 
     def _available_seconds(self, demand: Demand) -> float:
-        """Time for this batch: what its oldest tuple has left, within [an eighth, half] of the target."""
+        """Time for this batch: what its oldest tuple has left, within [a third, half] of the target."""
         left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
-        return min(max(left_seconds, self.latency_seconds / 8), self.batch_seconds)
+        return min(max(left_seconds, self.latency_seconds / 3), self.batch_seconds)
 
     def _probe(self, largest_kept: int, expected: float) -> Plan:
         """Bound the first batches, when nobody knows yet what a tuple costs."""
@@ -170,24 +175,9 @@ class Governor:
             reason=f"cold start: costs not learned yet, trying {most:,.0f} of {expected:,.0f} tuples",
         )
 
-    def _dwell(self, plan: Plan, offered_per_second: float, recent: Sequence[Decision]) -> Plan:
-        """Admit no more per second than the tightest of the last decisions."""
-        held = [
-            (decision.admitted_per_second, decision.batch_id)
-            for decision in recent[-self.dwell_batches or len(recent) :]
-            if decision.admitted_per_second is not None
-        ]
-        if not held:
-            return plan
-        admitted_per_second, batch_id = min(held)
-        keep = admitted_per_second / offered_per_second if offered_per_second else 1.0
-        if keep >= plan.keep:
-            return plan
-        return replace(
-            plan,
-            keep=keep,
-            reason=f"{plan.reason}; dwell: batch {batch_id} let in {admitted_per_second:,.0f} tuples a second",
-        )
+    def _dwells(self, recent: Sequence[Decision]) -> bool:
+        """Whether shedding is too recent to go back to the full headroom."""
+        return any(decision.plan.sheds for decision in recent[len(recent) - min(self.dwell_batches, len(recent)) :])
 
 
 def expected_tuples(guidance: Guidance | None, demand: Demand) -> float | None:

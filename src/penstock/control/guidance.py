@@ -17,10 +17,12 @@ class Guidance:
     ----------
     published_at
         Seconds since the epoch. Guidance that is too old means that the controller has stopped.
+    batch_id, committed_at
+        The last batch learned from, and when it was committed; None before the first of a run.
     cost
         None until enough batches were seen.
     largest_kept
-        Most tuples that one batch has kept so far without missing its time; bounds the first steps.
+        Tuples of the largest batch so far that left room to grow; bounds the first steps.
     tuples_per_unit
         Tuples per unit of source offset; None until measured.
     tuples_per_second
@@ -30,6 +32,8 @@ class Guidance:
     """
 
     published_at: float
+    batch_id: int | None = None
+    committed_at: float | None = None
     cost: Cost | None = None
     largest_kept: int = 0
     tuples_per_unit: float | None = None
@@ -53,7 +57,29 @@ def fade(old: float | None, new: float, *, weight: float = 0.3) -> float:
     return new if old is None else old + weight * (new - old)
 
 
-def largest_kept(so_far: int, batch: Batch, *, allowed_seconds: float) -> int:
-    """Remember the largest batch that ended in time."""
-    in_time = batch.duration_seconds is not None and batch.duration_seconds <= allowed_seconds
-    return max(so_far, batch.kept) if in_time else so_far
+def largest_kept(so_far: int, batch: Batch, *, allowed_seconds: float, growth: float) -> int:
+    """Remember the largest batch that could have been ``growth`` times as large and still end in time.
+
+    A batch that left less room counts in proportion: 20,000 tuples that took half of the time may become 40,000, so
+    with a growth of 4 they count as 10,000.
+    """
+    if not batch.duration_seconds:
+        return so_far
+    room = min(1.0, allowed_seconds / (growth * batch.duration_seconds))
+    return max(so_far, int(batch.kept * room))
+
+
+def collecting_seconds(*, since_start: float, since_commit: float | None, longest_batch_seconds: float) -> float:
+    """Bound the time in which the tuples of a batch arrived: the age of the oldest.
+
+    They arrived since the batch before started. But where that batch was committed long ago, nothing can have waited:
+    input starts a batch at once, or at the next trigger, and a trigger interval beyond ``longest_batch_seconds`` would
+    break the latency target by itself. The source was idle, and the tuples came within the last such interval.
+
+    >>> collecting_seconds(since_start=4.0, since_commit=0.1, longest_batch_seconds=2.5)
+    4.0
+    >>> collecting_seconds(since_start=60.0, since_commit=56.1, longest_batch_seconds=2.5)
+    2.5
+    """
+    idle = since_commit is not None and since_commit > longest_batch_seconds
+    return min(since_start, longest_batch_seconds) if idle else since_start

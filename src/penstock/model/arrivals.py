@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
 
@@ -52,6 +52,7 @@ class Arrivals:
     phases: tuple[Phase, ...]
     _starts: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _ends: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _rates: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _tuples_before: NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _whole_tuples_by_end: NDArray[np.int64] = field(init=False, repr=False, compare=False)
 
@@ -65,8 +66,9 @@ class Arrivals:
         for name, values, kind in (
             ("_starts", edges[:-1], np.float64),
             ("_ends", edges[1:], np.float64),
+            ("_rates", rates, np.float64),
             ("_tuples_before", counts[:-1], np.float64),
-            ("_whole_tuples_by_end", [count.__floor__() for count in counts[1:]], np.int64),
+            ("_whole_tuples_by_end", [math.floor(count) for count in counts[1:]], np.int64),
         ):
             object.__setattr__(self, name, np.array(values, dtype=kind))
 
@@ -94,18 +96,17 @@ class Arrivals:
         # A search over the arrival times themselves: no second formula that could round another way.
         return bisect_right(range(self.total_tuples), seconds, key=lambda index: float(self.arrival_seconds(index)))
 
-    def arrival_seconds(self, index: Any) -> NDArray[np.float64]:
+    def arrival_seconds(self, index: ArrayLike) -> NDArray[np.float64]:
         """Tell when the tuples with these numbers arrive; accepts a number or an array of them."""
         numbers = np.asarray(index)
         if numbers.size and (numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= self.total_tuples):
             raise InvalidInputError(
-                f"index must hold whole numbers in [0, {self.total_tuples}), got {index!r}; only these tuples ever arrive"
+                f"index must hold whole numbers in [0, {self.total_tuples}), got {index!r}; no other tuples arrive"
             )
         # The phase in which the count first reaches i + 1: pauses are passed over, as their count does not grow.
         at = np.searchsorted(self._whole_tuples_by_end, numbers.astype(np.int64), side="right")
-        rates = np.array([phase.tuples_per_second for phase in self.phases])
-        seconds = self._starts[at] + (numbers + 1 - self._tuples_before[at]) / rates[at]
-        return np.minimum(seconds, self._ends[at])
+        seconds = self._starts[at] + (numbers + 1 - self._tuples_before[at]) / self._rates[at]
+        return np.asarray(np.minimum(seconds, self._ends[at]), dtype=np.float64)
 
 
 def _as_written(number: float) -> Fraction:

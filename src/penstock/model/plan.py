@@ -33,7 +33,8 @@ class Plan:
 
     keep: float
     reason: str
-    key_keep: Mapping[str, float] = field(default_factory=lambda: NO_KEYS)
+    # A plain dict by default: a MappingProxyType does not pickle.
+    key_keep: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")

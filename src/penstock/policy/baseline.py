@@ -50,7 +50,7 @@ class Uniform:
     """
 
     keep: float | None = None
-    min_keep: float = 0.001
+    min_keep: float = 0.01
 
     def __post_init__(self) -> None:
         if self.keep is not None:

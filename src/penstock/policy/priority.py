@@ -41,7 +41,7 @@ class Priority:
 
     keep: Mapping[str, float] = field(default_factory=lambda: NO_KEYS)
     listed_share: float = 0.0
-    min_keep: float = 0.001
+    min_keep: float = 0.01
 
     def __post_init__(self) -> None:
         if not self.keep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ from penstock.control.guidance import Guidance
 from penstock.model.arrivals import Arrivals
 from penstock.model.batch import Batch
 from penstock.model.errors import require_not_negative
+from penstock.model.load import Cost
 from penstock.sim.clock import SimulatedClock
 from penstock.sim.machine import Machine
 
@@ -32,18 +34,14 @@ class Engine:
     offsets_readable
         Whether the governor sees how far the source moved, as with Kafka.
     guidance_lag_batches
-        By how many batches more the guidance lags behind.
+        How many batches more the guidance lags behind.
     controller_dies_at_batch
         From this batch on nothing is learned and guidance is no longer renewed.
 
     Examples
     --------
-    >>> from penstock.model.load import Cost
-    >>> engine = Engine(
-    ...     Arrivals.of((10, 5_000), (20, 50_000)),
-    ...     Governor(latency_seconds=4.0),
-    ...     Machine(Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=2e-6)),
-    ... )
+    >>> machine = Machine(Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=2e-6))
+    >>> engine = Engine(Arrivals.of((10, 5_000), (20, 50_000)), Governor(latency_seconds=4.0), machine)
     >>> batches = engine.run()
     >>> sum(batch.offered for batch in batches), max(batch.latency_seconds for batch in batches) < 4.0
     (1050000, True)
@@ -67,60 +65,58 @@ class Engine:
         self._machine = machine
         self._trigger_seconds = trigger_seconds
         self._offsets_readable = offsets_readable
-        self._lag = guidance_lag_batches
+        self._lag_batches = guidance_lag_batches
         self._dies_at_batch = math.inf if controller_dies_at_batch is None else controller_dies_at_batch
         self._clock = SimulatedClock()
         self._batches: list[Batch] = []
         self._decisions: list[Decision] = []
         self._taken = 0
-        self._triggered_at: float | None = None
         self._start(resume=None)
 
     def run(self, *, until_seconds: float = math.inf) -> list[Batch]:
         """Run the batches that start before then, all by default; return every batch so far."""
-        while self._taken < self._arrivals.total_tuples and self._wait_for_input(until_seconds):
+        while self._taken < self._arrivals.total_tuples:
+            trigger_at = self._next_trigger_at()
+            if trigger_at >= until_seconds:
+                break
+            self._clock.advance_to(trigger_at)
             self._run_batch()
         return list(self._batches)
 
     def restart(self, *, at_seconds: float) -> None:
-        """Stop now and start again then, from the same source position and with the guidance last published."""
+        """Stop now and start again then, from the same position and with the guidance last published."""
         self._clock.advance_to(at_seconds)
-        self._start(resume=self._published[-1] if self._published else None)
+        self._start(resume=self._published[-1])
 
     def _start(self, *, resume: Guidance | None) -> None:
         self._controller = Controller(self._governor, resume=resume)
-        self._published = [] if resume is None else [resume]
+        self._published = [self._controller.guidance(now=self._clock.now)]
         self._first_of_run = True
-        self._next_trigger_at = self._clock.now
+        self._due_at = self._clock.now
 
-    def _wait_for_input(self, until_seconds: float) -> bool:
-        """Move to the next trigger that finds input; False if it lies beyond the end."""
+    def _next_trigger_at(self) -> float:
+        """Find the next trigger with input. As in Spark, a batch that overran its interval is followed at once."""
         arrived_at = float(self._arrivals.arrival_seconds(self._taken))
-        trigger_at = max(self._clock.now, self._next_trigger_at)
-        if arrived_at > trigger_at:
-            trigger_at = arrived_at if not self._trigger_seconds else self._boundary_from(arrived_at)
-        if trigger_at >= until_seconds:
-            return False
-        self._clock.advance_to(trigger_at)
-        # As Spark's ProcessingTimeExecutor: a batch that overruns is followed at once, then boundaries count again.
-        if self._trigger_seconds:
-            self._next_trigger_at = self._boundary_from(math.nextafter(trigger_at, math.inf))
-        return True
-
-    def _boundary_from(self, seconds: float) -> float:
-        return math.ceil(seconds / self._trigger_seconds) * self._trigger_seconds
+        due_at = max(self._clock.now, self._due_at)
+        if arrived_at <= due_at:
+            return due_at
+        if not self._trigger_seconds:
+            return arrived_at
+        return max(arrived_at, math.ceil(arrived_at / self._trigger_seconds - 1e-9) * self._trigger_seconds)
 
     def _run_batch(self) -> None:
         batch_id, now = len(self._batches), self._clock.now
+        if self._trigger_seconds:
+            self._due_at = (math.floor(now / self._trigger_seconds + 1e-9) + 1) * self._trigger_seconds
         end = self._arrivals.count_at(now)
         offered = end - self._taken
         demand = Demand(
             batch_id=batch_id,
             now=now,
-            waited_seconds=None if self._triggered_at is None else now - self._triggered_at,
+            waited_seconds=now - self._decisions[-1].decided_at if self._decisions else None,
             offset_units=offered if self._offsets_readable else None,
         )
-        decision = self._governor.decide(self._guidance(batch_id, now), demand, self._decisions)
+        decision = self._governor.decide(self._guidance(batch_id), demand, self._decisions)
         survivors = self._machine.survivors(decision.plan, offered=offered)
         shed = offered - survivors.kept
         seconds = self._machine.seconds(at=now, kept=survivors.kept, shed=shed, first_of_run=self._first_of_run)
@@ -140,16 +136,37 @@ class Engine:
             listed_offered=survivors.listed_offered,
             listed_kept=survivors.listed_kept,
         )
-        self._taken, self._triggered_at, self._first_of_run = end, now, False
+        self._taken, self._first_of_run = end, False
         self._batches.append(batch)
         self._decisions.append(decision)
         if batch_id < self._dies_at_batch:
             self._controller.learn(batch, offset_units=demand.offset_units)
             self._published.append(self._controller.guidance(now=self._clock.now))
 
-    def _guidance(self, batch_id: int, now: float) -> Guidance | None:
+    def _guidance(self, batch_id: int) -> Guidance:
         """Read what was published last, or before the lag; a living controller renews it even while nothing runs."""
-        if len(self._published) <= self._lag:
-            return None
-        guidance = self._published[-1 - self._lag]
-        return replace(guidance, published_at=now) if batch_id <= self._dies_at_batch else guidance
+        guidance = self._published[max(0, len(self._published) - 1 - self._lag_batches)]
+        return replace(guidance, published_at=self._clock.now) if batch_id <= self._dies_at_batch else guidance
+
+
+def simulate(
+    arrivals: Arrivals,
+    governor: Governor,
+    cost: Cost | Mapping[float, Cost],
+    *,
+    noise: float = 0.0,
+    seed: int = 0,
+    trigger_seconds: float = 0.0,
+    offsets_readable: bool = True,
+) -> list[Batch]:
+    """Run all arrivals through a governed query; see :class:`Machine` and :class:`Engine` for more options.
+
+    >>> cost = Cost(fixed_seconds=0.5, kept_seconds=1e-4)
+    >>> [
+    ...     batch.offered
+    ...     for batch in simulate(Arrivals.of((3, 1000)), Governor(latency_seconds=5), cost, trigger_seconds=1)
+    ... ]
+    [1000, 1000, 1000]
+    """
+    machine = Machine(cost, noise=noise, seed=seed)
+    return Engine(arrivals, governor, machine, trigger_seconds=trigger_seconds, offsets_readable=offsets_readable).run()

@@ -41,6 +41,7 @@ class Marking:
         if taken := [name for name in WORKING if name in columns]:
             raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
         self._check_types(frame)
+        self.ids(frame)
 
     def _check_types(self, frame: DataFrame) -> None:
         types = {field.name: field.dataType for field in frame.schema.fields}
@@ -60,7 +61,8 @@ class Marking:
         """Columns whose hash decides a row's fate; without a row id, every column that can be hashed."""
         if self.row_id:
             return [F.col(_quoted(name)) for name in self.row_id]
-        hashable = [f.name for f in frame.schema.fields if not _holds_map(f.dataType) and f.name != self.weight]
+        own = {self.weight, *WORKING}
+        hashable = [f.name for f in frame.schema.fields if not _holds_map(f.dataType) and f.name not in own]
         if not hashable:
             raise InvalidInputError("no column of the stream can be hashed; name one that identifies a row: row_id=...")
         return [F.col(_quoted(name)) for name in hashable]

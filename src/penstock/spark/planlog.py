@@ -18,6 +18,8 @@ from penstock.model.plan import NO_KEYS, Plan
 from penstock.spark.storage import Folder
 
 VERSION = 1
+# A restart replays the batch that was not committed; a few more entries tell of damage early.
+REPLAYABLE = 3
 
 
 class PlanLog:
@@ -97,6 +99,11 @@ class PlanLog:
         fields.pop("version")
         return Guidance.from_dict(fields)
 
+    def verify(self) -> None:
+        """Read the entries that a restart may need, and raise if one is damaged."""
+        for batch_id in self.batch_ids()[-REPLAYABLE:]:
+            self.decision(batch_id)
+
     def batch_ids(self) -> list[int]:
         """List the batches that have an entry."""
         return self._plans.ids(suffix=".json")
@@ -172,7 +179,7 @@ def _unseal(text: str, path: Path, *, cure: str) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(text)
         checksum = fields.pop("crc32")
-    except (ValueError, KeyError, AttributeError) as cause:
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise PlanLogError(f"{path} is truncated or not JSON ({cause!r}); {cure}") from cause
     if zlib.crc32(json.dumps(fields, sort_keys=True).encode()) != checksum:
         raise PlanLogError(f"{path} was changed after it was written (its checksum is off); {cure}")

@@ -7,9 +7,11 @@ judged again: a throw-away query runs just that batch from a copy of the offset 
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +65,8 @@ def _recount(events: DataFrame, planner: Planner, marking: Marking, batch_id: in
         return None
     plan = decision.plan
     copy = planner.log.path / "recount"
-    _copy_checkpoint(planner.checkpoint, copy, batch_id)
+    if not _copy_checkpoint(planner.checkpoint, copy, batch_id):
+        return None
     found: dict[str, Any] = {}
     done = threading.Event()
 
@@ -83,14 +86,20 @@ def _recount(events: DataFrame, planner: Planner, marking: Marking, batch_id: in
     return found if finished and found else None
 
 
-def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> None:
-    """Lay out a checkpoint in which just this batch was planned and not committed."""
+def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:
+    """Lay out a checkpoint in which just this batch was planned and not committed; False if its offsets are gone."""
+    logged = [("offsets", batch_id)]
+    if batch_id:
+        # Where the batch starts is where the one before it ended.
+        logged += [("offsets", batch_id - 1), ("commits", batch_id - 1)]
+    if not all((checkpoint / kind / str(number)).exists() for kind, number in logged):
+        return False
     shutil.rmtree(copy, ignore_errors=True)
-    (copy / "commits").mkdir(parents=True)
-    (copy / "offsets").mkdir()
-    for kind, last in (("offsets", batch_id), ("commits", batch_id - 1)):
-        for earlier in (last - 1, last):
-            if (checkpoint / kind / str(earlier)).exists():
-                shutil.copy(checkpoint / kind / str(earlier), copy / kind)
+    for kind, number in logged:
+        (copy / kind).mkdir(parents=True, exist_ok=True)
+        shutil.copy(checkpoint / kind / str(number), copy / kind)
     if (checkpoint / "sources").exists():
         shutil.copytree(checkpoint / "sources", copy / "sources")
+    # A query of its own: Spark refuses two of one id.
+    (copy / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -14,7 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.control.controller import Controller
+from penstock.model import errors
 from penstock.model.batch import Batch
+from penstock.model.errors import PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, to_batch
 from penstock.spark.planner import Planner
@@ -71,8 +74,8 @@ class Run:
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
         self._handled = 0
-        self._changed = threading.Condition()
-        self._failure: BaseException | None = None
+        self._changed = threading.Condition(threading.RLock())
+        self._failure: Exception | None = None
         self._last_id = -1
         self._previous_started_at: float | None = None
         self._published_at = 0.0
@@ -98,17 +101,16 @@ class Run:
         """How the query stands now."""
         with self._changed:
             offered, kept, shed = self._totals
-            controlled = self._thread.is_alive()
             note = ""
             if self._failure is not None:
                 grace_seconds = self._planner.governor.grace_seconds
                 note = (
-                    f"the controller stopped ({self._failure}); the query goes on with the last guidance for "
+                    f"the controller stopped ({self._failure!r}); the query goes on with the last guidance for "
                     f"{grace_seconds:.0f} s, then keeps all"
                 )
             return Status(
                 active=self.query.isActive,
-                controlled=controlled,
+                controlled=self._failure is None and self._thread.is_alive(),
                 batches=self._handled,
                 offered=offered,
                 kept=kept,
@@ -156,7 +158,7 @@ class Run:
     def _raise_failure(self) -> None:
         failure = self.query.exception()
         if failure is not None:
-            raise failure
+            raise own_error(failure) or failure from failure
 
     def _control(self) -> None:
         """Poll, learn, publish; the controller's thread."""
@@ -171,8 +173,7 @@ class Run:
                 if active:
                     time.sleep(POLL_SECONDS)
         except Exception as failure:
-            self._failure = failure
-            LOGGER.exception("the controller stopped; the query goes on with the last guidance, then keeps all")
+            self._fail(failure)
         finally:
             with self._changed:
                 self._changed.notify_all()
@@ -210,7 +211,7 @@ class Run:
         )
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
-        self._controller.learn(batch, offset_units=progress.offset_units)
+        self._learn(batch, progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
         with self._changed:
@@ -220,10 +221,25 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
+    def _learn(self, batch: Batch, progress: Progress) -> None:
+        """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
+        if self._failure is not None:
+            return
+        try:
+            self._controller.learn(batch, offset_units=progress.offset_units)
+        except Exception as failure:
+            self._fail(failure)
+
+    def _fail(self, failure: Exception) -> None:
+        self._failure = failure
+        LOGGER.error("%s", self.status.note, exc_info=failure)
+
     def _counts(self, progress: Progress) -> Any:
         return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)
 
     def _publish(self) -> None:
+        if self._failure is not None:
+            return
         self._published_at = time.time()
         self._log.publish(self._controller.guidance(now=self._published_at))
 
@@ -232,3 +248,14 @@ class Run:
         replayable = Folder(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._log.prune(before=replayable[0])
+
+
+def own_error(failure: Exception) -> PenstockError | None:
+    """Find the error that Penstock raised in a worker inside what Spark wrapped around it."""
+    text = f"{failure}\n{getattr(failure, '_stackTrace', '')}"
+    found = re.search(r"penstock\.model\.errors\.(\w+): (.+)", text)
+    if found is None:
+        return None
+    kind = getattr(errors, found.group(1), PenstockError)
+    error: PenstockError = kind(found.group(2).strip())
+    return error

@@ -164,6 +164,8 @@ class Shedder:
         return self._run(events, writer.queryName(query_name) if query_name else writer)
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
+        # Plans that a replay would need are read now: a damaged one is better named before the query starts.
+        self._planner.log.verify()
         close_gaps(events, self._planner, self._marking)
         return Run(
             spark=events.sparkSession,

@@ -1,0 +1,272 @@
+"""Governor, controller and policies in a closed loop: when shedding starts, what it holds, when it ends.
+
+Durations have 20 % noise, as measured on Spark, unless a test says otherwise. Latency is that of a batch's oldest
+tuple.
+"""
+
+import numpy as np
+import pytest
+
+from penstock.control.governor import Governor
+from penstock.model.arrivals import Arrivals
+from penstock.model.load import Cost
+from penstock.policy.baseline import KeepAll
+from penstock.policy.priority import Priority
+from penstock.sim.engine import Engine
+from penstock.sim.machine import Machine
+from tests.sim.scenarios import COST, NOISE, QUIET, TARGET_SECONDS, between, kept_share, latencies, run, times
+
+CAPACITY = 10_000
+BACK_TO_BACK, EVERY_SECOND = {}, {"trigger_seconds": 1}
+triggers = pytest.mark.parametrize("trigger", [BACK_TO_BACK, EVERY_SECOND], ids=["back-to-back", "every-second"])
+seeds = pytest.mark.parametrize("seed", range(3))
+
+
+# --- the load fits --------------------------------------------------------------------------------
+
+
+@triggers
+@seeds
+@pytest.mark.parametrize("utilisation", [0.1, 0.6])
+def test_nothing_is_shed_while_the_load_fits(utilisation, seed, trigger):
+    batches = run((90, utilisation * CAPACITY), seed=seed, **trigger)
+
+    assert [batch.batch_id for batch in batches if batch.shed or batch.keep < 1] == []
+    assert latencies(batches).max() < 0.8
+
+
+@pytest.mark.parametrize("trigger_seconds", [1, 2])
+@pytest.mark.parametrize("readable", [True, False], ids=["offsets", "rates"])
+def test_nothing_is_shed_after_a_pause_when_the_load_fits(trigger_seconds, readable):
+    batches = run(
+        (30, QUIET), (60, 0), (20, QUIET), noise=0.1, trigger_seconds=trigger_seconds, offsets_readable=readable
+    )
+
+    assert sum(batch.shed for batch in batches) == 0
+
+
+def test_keep_all_sheds_nothing_and_falls_ever_further_behind():
+    watching = Governor(latency_seconds=TARGET_SECONDS, policy=KeepAll())
+    batches = between(run((30, QUIET), (30, 5 * QUIET), governor=watching), 30)
+
+    assert sum(batch.shed for batch in batches) == 0
+    assert latencies(batches).max() > 5
+
+
+# --- a burst --------------------------------------------------------------------------------------
+
+
+@triggers
+@pytest.mark.parametrize("seed", range(5))
+def test_the_target_holds_in_a_fivefold_burst_for_95_of_100_batches(seed, trigger):
+    burst = between(run((30, QUIET), (60, 5 * QUIET), (20, QUIET), seed=seed, **trigger), 30, 90)
+
+    assert np.quantile(latencies(burst), 0.95) <= 1
+    assert latencies(burst).max() < 1.25
+    # With perfect foresight: 1.8 s of 2.5 s to plan with, 0.2 s fixed and 54,000 tuples to read leave 1.33 s of work,
+    # which is 14,000 of 54,000 tuples or 0.26.
+    assert kept_share(burst) == pytest.approx(0.26, abs=0.04)
+
+
+def test_without_noise_a_burst_never_breaks_the_target_and_is_filled_to_the_headroom():
+    burst = between(run((30, QUIET), (60, 5 * QUIET), noise=0.0), 34, 88)
+
+    # Two batches of nine tenths of the headroom of half the target: 2 * 1.8 s of 5 s.
+    assert latencies(burst) == pytest.approx(0.72, abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_shedding_ends_within_five_batches_after_the_burst(seed):
+    after = between(run((30, QUIET), (60, 5 * QUIET), (40, QUIET), seed=seed), 90)
+
+    assert [batch.batch_id for batch in after[5:] if batch.keep < 1] == []
+    assert len(after) > 30
+
+
+@triggers
+@seeds
+@pytest.mark.parametrize("factor", [3, 10])
+def test_a_step_is_absorbed_without_leaving_the_target_but_for_noise(factor, seed, trigger):
+    stepped = between(run((30, QUIET), (40, factor * QUIET), seed=seed, **trigger), 30, 70)
+
+    # K = 0: the batch that meets the step is in time already. At 20 % noise one in ten may be late, by a quarter.
+    assert latencies(stepped[:3]).max() <= 1
+    assert (latencies(stepped[:10]) > 1).sum() <= 1
+    assert latencies(stepped).max() < 1.25
+
+
+@pytest.mark.parametrize(("factor", "late"), [(3, 1), (10, 4)])
+@triggers
+@seeds
+def test_without_offsets_a_step_is_back_in_the_target_within_a_few_batches(factor, late, seed, trigger):
+    # The size of the next batch is guessed from the last ones, so the batch that meets the step is not foreseen.
+    stepped = between(run((30, QUIET), (60, factor * QUIET), seed=seed, offsets_readable=False, **trigger), 30, 90)
+
+    assert (latencies(stepped[:10]) > 1).sum() <= late
+    assert np.quantile(latencies(stepped[10:]), 0.9) <= 1
+
+
+@seeds
+def test_guidance_that_lags_by_a_batch_still_holds_a_fivefold_burst(seed):
+    burst = between(run((30, QUIET), (60, 5 * QUIET), seed=seed, guidance_lag_batches=1), 30, 90)
+
+    assert np.quantile(latencies(burst), 0.95) <= 1
+
+
+@pytest.mark.parametrize("trigger_seconds", [0, 1])
+@pytest.mark.parametrize("readable", [True, False], ids=["offsets", "rates"])
+def test_a_burst_out_of_silence_is_held(trigger_seconds, readable):
+    batches = run(
+        (30, QUIET), (60, 0), (30, 5 * QUIET), trigger_seconds=trigger_seconds, offsets_readable=readable, seed=1
+    )
+    burst = between(batches, 90)
+
+    assert between(batches, 31, 90) == []
+    assert (latencies(burst) > 1).sum() <= 2
+    assert latencies(burst[3:]).max() < 1.25
+
+
+# --- a steady overload ----------------------------------------------------------------------------
+
+
+def changes(batches):
+    return np.abs(np.diff([batch.keep for batch in batches]))
+
+
+@seeds
+def test_a_steady_overload_of_half_as_much_again_does_not_flap(seed):
+    def settled(noise):
+        return between(run((90, 1.5 * CAPACITY), noise=noise, seed=seed), 20, 88)
+
+    # Without noise the rate stands still, but for the luck of the coin. With noise it answers each batch's size, which
+    # follows the duration of the batch before: the kept tuples per batch are what stays the same.
+    assert changes(settled(0.0)).max() < 0.1
+    assert changes(settled(0.05)).max() < 0.25
+    noisy = settled(NOISE)
+    assert changes(noisy).mean() < 0.25
+    kept = np.array([batch.kept for batch in noisy])
+    assert kept.std() / kept.mean() < 0.2
+    assert np.quantile(latencies(noisy), 0.95) <= 1
+
+
+@seeds
+def test_while_overload_lasts_shedding_goes_on(seed):
+    settled = between(run((90, 2 * CAPACITY), noise=0.1, seed=seed), 20, 88)
+
+    assert all(batch.keep < 1 for batch in settled)
+    assert kept_share(settled) == pytest.approx(0.42, abs=0.03)
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_costs_that_double_in_a_burst_are_relearned_within_six_batches(seed):
+    batches = run((30, QUIET), (90, 5 * QUIET), cost={0: COST, 60: times(2)}, seed=seed)
+    changed = between(batches, 60, 120)
+
+    assert latencies(changed[:2]).max() > 1
+    assert latencies(changed).max() < 2
+    assert np.quantile(latencies(changed[6:]), 0.9) <= 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_costs_that_triple_never_make_it_give_up_shedding(seed):
+    batches = run((30, QUIET), (60, 3 * QUIET), cost={0: COST, 60: times(3)}, seed=seed)
+
+    assert max(batch.keep for batch in between(batches, 60, 88)) < 0.9
+    assert latencies(batches).max() < 3.5
+
+
+@seeds
+def test_costs_that_halve_are_used_within_six_batches(seed):
+    changed = between(run((30, QUIET), (60, 5 * QUIET), cost={0: COST, 60: times(0.5)}, seed=seed), 60, 88)
+
+    assert kept_share(changed[6:]) > 0.55
+    assert np.quantile(latencies(changed), 0.95) <= 1
+
+
+def test_a_slow_first_batch_is_not_taken_for_the_price_of_tuples():
+    machine = Machine(COST, noise=NOISE, start_up_seconds=8.0)
+    batches = run((60, QUIET), machine=machine)
+
+    assert batches[0].duration_seconds > 8
+    assert [batch.batch_id for batch in batches[6:] if batch.shed] == []
+
+
+def test_stragglers_do_not_teach_it_to_shed():
+    class Straggling(Machine):
+        """Every twelfth batch takes three times as long."""
+
+        ran = 0
+
+        def seconds(self, **batch):
+            self.ran += 1
+            return super().seconds(**batch) * (3 if self.ran % 12 == 0 else 1)
+
+    batches = run((120, 0.3 * CAPACITY), machine=Straggling(COST, noise=0.1))
+
+    assert sum(batch.shed for batch in batches) == 0
+
+
+# --- priorities -----------------------------------------------------------------------------------
+
+
+@seeds
+def test_listed_keys_get_through_a_burst_while_the_others_make_room(seed):
+    governor = Governor(latency_seconds=TARGET_SECONDS, policy=Priority(keep={"vip": 1.0}))
+    machine = Machine(COST, noise=NOISE, key_share={"vip": 0.1}, seed=seed)
+    burst = between(run((30, QUIET), (60, 5 * QUIET), governor=governor, machine=machine), 30, 90)
+    shedding = [batch for batch in burst if batch.shed]
+
+    assert sum(batch.listed_offered for batch in shedding) == pytest.approx(
+        0.1 * sum(batch.offered for batch in shedding), rel=0.01
+    )
+    assert all(batch.listed_kept == batch.listed_offered for batch in burst)
+    assert np.quantile(latencies(burst), 0.95) <= 1
+
+
+# --- cold starts ----------------------------------------------------------------------------------
+
+
+@seeds
+def test_a_cold_start_into_a_flood_probes_and_then_holds_the_target(seed):
+    batches = run((60, 5 * QUIET), trigger_seconds=2, seed=seed)
+
+    # From 60,000 tuples a batch 20,000 are tried; they take 2.4 s of the 2.5 s allowed, so that is not exceeded.
+    assert [batch.reason.split(":")[0] for batch in batches[:4]] == ["cold start"] * 4
+    assert [batch.kept for batch in batches[:4]] == pytest.approx([20_000] * 4, rel=0.25)
+    assert latencies(batches[4:]).max() < 1.25
+    assert np.quantile(latencies(batches[4:]), 0.95) <= 1
+
+
+@seeds
+def test_a_cold_start_into_a_large_stream_of_cheap_tuples_opens_up_within_six_batches(seed):
+    # 600,000 tuples a second at 1 µs each fit well, but nobody knows that yet.
+    machine = Machine(
+        Cost(fixed_seconds=0.3, kept_seconds=1e-6, shed_seconds=2e-7), noise=NOISE, start_up_seconds=2.0, seed=seed
+    )
+    batches = run((20, 600_000), machine=machine)
+
+    assert batches[1].keep < 0.05
+    assert [batch.batch_id for batch in batches[6:] if batch.shed] == []
+
+
+def test_a_cold_start_on_a_backlog_is_bounded():
+    # A million tuples in the first tenth of a second: 100 s of work.
+    first = run((0.1, 10_000_000), (20, QUIET), trigger_seconds=1)[0]
+
+    assert first.offered > 1_000_000
+    assert first.kept == pytest.approx(20_000, rel=0.05)
+
+
+def test_every_decision_of_a_run_has_its_reason():
+    engine = Engine(
+        Arrivals.of((20, QUIET), (20, 5 * QUIET), (20, QUIET)),
+        Governor(latency_seconds=TARGET_SECONDS),
+        Machine(COST, noise=NOISE),
+    )
+
+    for batch in engine.run():
+        assert batch.reason.startswith(("costs not learned yet", "load "))
+        assert (" > headroom" in batch.reason) == (batch.keep < 1)

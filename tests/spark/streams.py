@@ -1,0 +1,48 @@
+"""Streams and shedders that the tests of this folder share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock as ps
+from penstock.control.guidance import Guidance
+from penstock.spark.planlog import PlanLog
+
+
+def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000) -> DataFrame:
+    """A stream of 0, 1, 2, ... with as many rows in every batch."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
+    return source.option("numPartitions", 2).load()
+
+
+def known_costs(checkpoint: str, *, name: str = "shed", **learned) -> None:
+    """Leave guidance behind, as an earlier run of the query would have."""
+    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
+    PlanLog(Path(checkpoint) / "penstock" / name).publish(
+        Guidance(**{"published_at": time.time(), "cost": cost, "tuples_per_unit": 1.0, **learned})
+    )
+
+
+def always_shedding(checkpoint: str, policy: ps.Policy, **options) -> ps.Shedder:
+    """A shedder for which every load is too much, from the first batch on."""
+    known_costs(checkpoint)
+    return ps.shed(
+        latency_seconds=5,
+        checkpoint=checkpoint,
+        row_id=options.pop("row_id", "value"),
+        policy=policy,
+        headroom=1e-9,
+        **options,
+    )
+
+
+def finish_batches(run: ps.Run, count: int) -> list[ps.Batch]:
+    """Let a query finish some batches, and stop it."""
+    watched = run.watch()
+    for _ in range(count):
+        next(watched)
+    run.stop()
+    return run.batches
