@@ -67,7 +67,7 @@ def main() -> int:
         seen = kill_often(folder, kills=chosen.kills, seed=chosen.seed)
         verdict = check(local_session(), folder, seen)
     print(
-        f"seed {chosen.seed}: {chosen.kills} kills, {verdict.committed} committed batches under {verdict.rates} keep rates"
+        f"seed {chosen.seed}: {chosen.kills} kills, {verdict.committed} batches committed under {verdict.rates} rates"
     )
     print(f"{verdict.windows} windows written, {verdict.recounted} batches counted again after a crash")
     print(

@@ -14,6 +14,7 @@ from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import bursty_stream
 from penstock.spark.inplan import BATCH_ID
 from penstock.spark.ledger import Ledger
+from penstock.spark.storage import Folder
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark
@@ -27,6 +28,17 @@ def start_sums(spark, checkpoint, keep, out):
     shedder = always_shedding(checkpoint, ps.Uniform(keep=keep))
     kept = numbers(spark).transform(shedder)
     return shedder.start(kept.writeStream.format("parquet").option("path", str(out)))
+
+
+def uncommit(checkpoint):
+    """Take back the last commit, as if the driver had been killed just before it."""
+    last = Folder(Path(checkpoint, "commits")).ids()[-1]
+    later = [number for number in Folder(Path(checkpoint, "offsets")).ids() if number > last]
+    for kind, numbers_ in (("commits", [last]), ("offsets", later)):
+        for number in numbers_:
+            for name in (f"{number}", f".{number}.crc"):
+                Path(checkpoint, kind, name).unlink(missing_ok=True)
+    return last
 
 
 def test_the_batch_id_that_plans_hang_on_reaches_the_tasks(spark, checkpoint):
@@ -56,17 +68,29 @@ def test_killed_drivers_lose_nothing_double_nothing_and_replay_the_same_rows(spa
 
 def test_a_replayed_batch_keeps_its_plan_whatever_the_plan_is_by_then(spark, checkpoint, tmp_path):
     first = finish_batches(start_sums(spark, checkpoint, 0.2, tmp_path / "out"), 3)
-    last = max(int(f.name) for f in Path(checkpoint, "commits").iterdir() if f.name.isdigit())
-    Path(checkpoint, "commits", str(last)).unlink()
-    Path(checkpoint, "commits", f".{last}.crc").unlink(missing_ok=True)
+    last = uncommit(checkpoint)
     finish_batches(start_sums(spark, checkpoint, 0.9, tmp_path / "out"), 2)
     entered = {batch.batch_id: batch for batch in ledger_of(checkpoint).batches()}
     assert entered[last].keep == 0.2
-    assert entered[last + 1].keep == 0.9
+    assert entered[max(entered)].keep == 0.9
     rows = spark.read.parquet(str(tmp_path / "out")).groupBy(F.floor(F.col("value") / 5_000).alias("b")).count()
     written = {row.b: row["count"] for row in rows.collect()}
     assert {b: entered[b].kept for b in entered} == {b: written[b] for b in entered}
     assert first[0].kept == entered[0].kept
+
+
+def test_a_replay_that_the_sink_skips_is_counted_all_the_same(spark, checkpoint, tmp_path):
+    """The file sink remembers batches: killed between sink and commit, it skips the replay and nothing is observed."""
+    finish_batches(start_sums(spark, checkpoint, 0.2, tmp_path / "out"), 3)
+    whole = list(ledger_of(checkpoint).batches())
+    (file,) = ledger_of(checkpoint).path.glob("*.jsonl")
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    last = uncommit(checkpoint)
+    assert whole[-1].batch_id == last
+    finish_batches(start_sums(spark, checkpoint, 0.9, tmp_path / "out"), 2)
+    (mended,) = [batch for batch in ledger_of(checkpoint).batches() if batch.batch_id == last]
+    assert mended.recounted
+    assert (mended.offered, mended.kept) == (whole[-1].offered, whole[-1].kept)
 
 
 def test_counts_that_died_with_the_driver_are_made_again_from_the_same_offsets_and_plan(spark, checkpoint, tmp_path):
@@ -88,8 +112,10 @@ def test_a_gap_that_can_no_longer_be_read_is_said_and_left_open(spark, checkpoin
         Path(checkpoint, "offsets", name).unlink(missing_ok=True)
     with caplog.at_level(logging.WARNING):
         finish_batches(start_sums(spark, checkpoint, 0.3, tmp_path / "out"), 1)
+    # Where batch 1 began is where batch 0 ended, so that one is lost to the ledger too.
     assert "batch 0 was committed, but its rows can no longer be read" in caplog.text
-    assert 1 in ledger_of(checkpoint).batch_ids
+    assert "batch 1 was committed, but its rows can no longer be read" in caplog.text
+    assert min(ledger_of(checkpoint).batch_ids) == 2
 
 
 def test_a_controller_that_dies_leaves_the_query_running_then_keeping_all_and_says_so(

@@ -49,7 +49,7 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
     third = seconds / 3
     arrivals = Arrivals.of((third, quiet), (third, BURST * quiet), (third, quiet))
     console.print(
-        f"Spark verifies {capacity:,.0f} clicks a second here; {quiet:,} a second arrive, in the burst {BURST * quiet:,}."
+        f"Spark verifies {capacity:,.0f} clicks a second here; {quiet:,} arrive, in the burst {BURST * quiet:,}."
     )
     with _bar(console, "plain Spark") as advance:
         plain = run_plain(spark, arrivals, advance)

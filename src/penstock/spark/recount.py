@@ -28,10 +28,9 @@ LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
 
 
-def close_gaps(events: DataFrame, planner: Planner, marking: Marking) -> list[Batch]:
+def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: Marking) -> list[Batch]:
     """Enter every committed batch that the ledger lacks, and return those batches."""
     log = planner.log
-    ledger = Ledger(log.path / "ledger")
     committed = set(Folder(planner.checkpoint / "commits").ids())
     missing = sorted(committed & set(log.batch_ids()) - ledger.batch_ids)
     closed = []

@@ -65,11 +65,21 @@ class Run:
     for the governor's ``grace_seconds``, then keeping all; :attr:`status` says so.
     """
 
-    def __init__(self, *, spark: SparkSession, start: Callable[[], StreamingQuery], planner: Planner) -> None:
+    def __init__(
+        self,
+        *,
+        spark: SparkSession,
+        start: Callable[[], StreamingQuery],
+        planner: Planner,
+        close_gaps: Callable[[Ledger], list[Batch]],
+    ) -> None:
         self._spark = spark
+        self._close_gaps = close_gaps
         self._planner = planner
         self._log = planner.log
         self._ledger = Ledger(self._log.path / "ledger")
+        close_gaps(self._ledger)
+        self._planned_before = frozenset(self._log.batch_ids())
         self._controller = Controller(planner.governor, resume=self._log.guidance())
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
@@ -201,6 +211,11 @@ class Run:
         if decision is None or counts is None:
             # Spark runs batches without rows to move the watermark; where it skips the subquery there is no plan.
             return
+        if not counts["offered"] and progress.offset_units and progress.batch_id in self._planned_before:
+            # A sink that had this batch already skips its replay, and nothing is observed: count it apart.
+            for recounted in self._close_gaps(self._ledger):
+                self._remember(recounted)
+            return
         known = self._controller.guidance(now=progress.committed_at)
         batch = to_batch(
             progress,
@@ -214,6 +229,9 @@ class Run:
         self._learn(batch, progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
+        self._remember(batch)
+
+    def _remember(self, batch: Batch) -> None:
         with self._changed:
             self._batches.append(batch)
             self._handled += 1
@@ -252,10 +270,12 @@ class Run:
 
 def own_error(failure: Exception) -> PenstockError | None:
     """Find the error that Penstock raised in a worker inside what Spark wrapped around it."""
-    text = f"{failure}\n{getattr(failure, '_stackTrace', '')}"
-    found = re.search(r"penstock\.model\.errors\.(\w+): (.+)", text)
-    if found is None:
-        return None
-    kind = getattr(errors, found.group(1), PenstockError)
-    error: PenstockError = kind(found.group(2).strip())
-    return error
+    cause: Any = failure
+    while cause is not None:
+        found = re.search(r"penstock\.model\.errors\.(\w+): (.+)", f"{cause}\n{getattr(cause, '_stackTrace', '')}")
+        if found is not None:
+            kind = getattr(errors, found.group(1), PenstockError)
+            error: PenstockError = kind(found.group(2).strip())
+            return error
+        cause = getattr(cause, "_cause", None)
+    return None

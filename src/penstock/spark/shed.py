@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -166,11 +167,11 @@ class Shedder:
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
         self._planner.log.verify()
-        close_gaps(events, self._planner, self._marking)
         return Run(
             spark=events.sparkSession,
             start=lambda: writer.option("checkpointLocation", self._checkpoint).start(),
             planner=self._planner,
+            close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
         )
 
     def _accept(self, events: DataFrame) -> None:
