@@ -38,6 +38,12 @@ def _parser() -> argparse.ArgumentParser:
         "--plot", type=Path, metavar="FILE", default=Path("penstock-demo.png"), help="(default: %(default)s)"
     )
     demo.set_defaults(run=_demo)
+
+    from penstock.reproduce.command import add_arguments
+
+    reproduce = commands.add_parser("reproduce", help="compute the papers' figures again")
+    add_arguments(reproduce)
+    reproduce.set_defaults(run=_reproduce)
     return parser
 
 
@@ -48,3 +54,9 @@ def _demo(chosen: argparse.Namespace) -> int:
         seconds=chosen.seconds, latency_seconds=chosen.latency, json_path=chosen.json, plot_path=chosen.plot
     )
     return 0 if held else 1
+
+
+def _reproduce(chosen: argparse.Namespace) -> int:
+    from penstock.reproduce.command import run
+
+    return run(chosen)

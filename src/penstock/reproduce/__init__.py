@@ -1,0 +1,1 @@
+"""The papers' figures, computed again by the code that sheds in production."""

@@ -1,0 +1,77 @@
+"""``penstock reproduce``: compute a paper's figure again and hold it against what the paper says."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from penstock.model.errors import InvalidInputError
+from penstock.reproduce.catalogue import FIGURES, find
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of the command."""
+    parser.add_argument("figure", nargs="?", metavar="PAPER/FIGURE", help="the figure to compute; see --list")
+    parser.add_argument("--list", action="store_true", help="list the figures")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="in seconds (the default)")
+    size.add_argument("--full", action="store_true", help="at the paper's size")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figure as JSON")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write every figure to a Markdown page")
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Run the command; 0 if every claim is held, 1 if one is not."""
+    if sum((chosen.list, chosen.report is not None, chosen.figure is not None)) != 1:
+        raise InvalidInputError(
+            "reproduce takes one of PAPER/FIGURE, --list and --report FILE; "
+            "for the names of the figures, run: penstock reproduce --list"
+        )
+    if chosen.figure is None and (chosen.json or chosen.plot):
+        raise InvalidInputError(
+            "--json and --plot are for one figure; name it, as in: penstock reproduce sampling/example1 --plot FILE"
+        )
+    if chosen.list:
+        width = max(map(len, FIGURES))
+        for name, entry in FIGURES.items():
+            print(f"{name:{width}}  {entry.title}")
+        return 0
+    try:
+        return _report(chosen.report, full=chosen.full) if chosen.report else _figure(chosen)
+    except OSError as cause:
+        raise InvalidInputError(f"cannot write: {cause}; name a file where you may write") from cause
+
+
+def _figure(chosen: argparse.Namespace) -> int:
+    entry = find(chosen.figure)
+
+    from rich.console import Console
+
+    from penstock.reproduce.plot import plot_figure, require_matplotlib
+    from penstock.reproduce.show import show_figure
+
+    if chosen.plot:
+        require_matplotlib()
+    figure = entry.compute(full=chosen.full)
+    show_figure(Console(), figure, title=entry.title)
+    if chosen.json:
+        chosen.json.parent.mkdir(parents=True, exist_ok=True)
+        chosen.json.write_text(json.dumps(figure.to_json(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    if chosen.plot:
+        plot_figure(figure, chosen.plot, title=entry.title)
+    return 0 if figure.held else 1
+
+
+def _report(path: Path, *, full: bool) -> int:
+    from rich.console import Console
+
+    from penstock.reproduce.page import write_page
+    from penstock.reproduce.show import show_figure
+
+    figures = write_page(path, full=full)
+    for figure in figures:
+        show_figure(Console(), figure, title=FIGURES[figure.figure].title)
+    print(f"written: {path}, its plots: {path.with_suffix('')}")
+    return 0 if all(figure.held for figure in figures) else 1
