@@ -56,8 +56,8 @@ def dropped_row(spark: SparkSession, progress: Progress, rows: int) -> Table:
     task = progress.add_task("cost of a dropped row", total=3 * 3)
     kept, dropped, empty = [], [], []
     for _ in range(3):
-        for seconds, size, keep in ((kept, rows, 1.0), (dropped, many, 0.0), (empty, 10, 0.0)):
-            seconds += shed_batch_seconds(spark, costly, rows=size, batches=5, keep=keep)
+        for taken, size, keep in ((kept, rows, 1.0), (dropped, many, 0.0), (empty, 10, 0.0)):
+            taken.extend(shed_batch_seconds(spark, costly, rows=size, batches=5, keep=keep))
             progress.advance(task)
     fixed = median(empty)
     kept_micros = (median(kept) - fixed) / rows * 1e6

@@ -14,6 +14,7 @@ from penstock.model.errors import InvalidInputError
 from penstock.model.load import Cost
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
+from penstock.policy.priority import Priority
 
 GOVERNOR = Governor(latency_seconds=5.0, headroom=0.8)
 # 100 µs a tuple, nothing else: 20,000 tuples take the 2 s that may be planned with.
@@ -25,7 +26,8 @@ def demand(tuples, *, waited=1.0, batch_id=8, now=1000.0):
 
 
 def decided(batch_id, keep):
-    return Decision(batch_id=batch_id, decided_at=990.0 + batch_id, plan=Plan(keep=keep, reason="test"))
+    plan = Plan(keep=keep, reason="test")
+    return Decision(batch_id=batch_id, decided_at=990.0 + batch_id, plan=plan, overloaded=keep < 1)
 
 
 def test_a_batch_that_fits_is_kept_whole():
@@ -178,6 +180,28 @@ def test_the_last_two_decisions_count_and_no_older_ones():
         kept.append(GOVERNOR.decide(LEARNED, demand(19_000), recent).plan.keep)
 
     assert kept == pytest.approx([1.8 / 1.9, 1.8 / 1.9, 1.0, 1.0])
+
+
+def test_shedding_for_the_dwells_sake_does_not_prolong_the_dwell():
+    """Between nine tenths and the whole of the headroom, a load is shed for two batches after a burst, then no more."""
+    recent, kept = [decided(7, 0.1)], []
+    for batch_id in range(8, 12):
+        decision = GOVERNOR.decide(LEARNED, replace(demand(19_000), batch_id=batch_id), recent)
+        recent.append(decision)
+        kept.append(decision.plan.keep == 1.0)
+    assert kept == [False, False, True, True]
+
+
+def test_a_policy_that_keeps_all_keeps_all_on_a_cold_start_too():
+    decision = replace(GOVERNOR, policy=KeepAll()).decide(None, demand(10_000_000))
+    assert not decision.plan.sheds
+    assert decision.plan.reason == "cold start: costs not learned yet, and the policy keeps all"
+
+
+def test_listed_keys_have_their_rate_on_a_cold_start_too():
+    decision = replace(GOVERNOR, policy=Priority(keep={"vip": 1.0})).decide(None, demand(10_000_000))
+    assert decision.plan.key_keep == {"vip": 1.0}
+    assert decision.plan.keep <= GOVERNOR.probe_tuples / 10_000_000
 
 
 def test_without_dwelling_every_batch_gets_the_full_headroom():

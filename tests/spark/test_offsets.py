@@ -18,6 +18,8 @@ from penstock.spark.offsets import OffsetEntry, batch_units, read_entry, units_b
         ('{"reservoirVersion":3,"index":5}', '{"reservoirVersion":4,"index":-1}', None),
         (None, '{"t":{"0":150}}', None),
         ("x", "y", None),
+        ('{"ts":1700000000000}', '{"ts":1700000001000}', None),  # a time is no count
+        (None, '{"snapshot_id":8123456789012345678}', None),
         ('{"t":null}', '{"t":"abc"}', None),
     ],
 )

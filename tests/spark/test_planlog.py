@@ -1,4 +1,6 @@
 import json
+import os
+import time
 
 import pytest
 
@@ -48,8 +50,17 @@ def test_pruning_removes_old_entries_and_the_rates_that_only_they_used(tmp_path)
     log.record(decision(1, key_keep={"old": 0.5}))
     log.record(decision(2, key_keep={"new": 0.5}))
     log.record_counts(1, {"offered": 3})
+    log.prune(before=1)
     log.prune(before=2)
-    assert log.batch_ids() == [2]
+    assert len(list((tmp_path / "rates").iterdir())) == 2  # young: an entry that names it may just be on its way
+    long_ago = time.time() - 3600
+    for rates in (tmp_path / "rates").iterdir():
+        os.utime(rates, (long_ago, long_ago))
+    log.record(decision(3, key_keep={"new": 0.5}))
+    log.prune(before=2)
+    log.record(decision(0))
+    log.prune(before=1)
+    assert log.batch_ids() == [2, 3]
     assert log.decision(2).plan.key_keep == {"new": 0.5}
     assert len(list((tmp_path / "rates").iterdir())) == 1
     assert log.counts(1) is None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.control.guidance import Guidance, collecting_seconds
 from penstock.model.errors import InvalidInputError, require_positive
-from penstock.model.load import Load, require_headroom
+from penstock.model.load import Cost, Load, require_headroom
 from penstock.model.plan import Plan
 from penstock.policy.baseline import Uniform
 from penstock.policy.contract import Policy
@@ -46,12 +46,15 @@ class Decision:
         What was decided, for which batch, and when (seconds since the epoch).
     expected_tuples
         Size of the batch as foreseen; None where it could not be.
+    overloaded
+        Whether the load exceeded the full headroom; dwell times count from the last such batch.
     """
 
     batch_id: int
     decided_at: float
     plan: Plan
     expected_tuples: float | None = None
+    overloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,9 @@ class Governor:
     headroom
         Share of the available time to plan with.
     dwell_batches
-        Shedding begins above the headroom, and ends only when the load has fitted in nine tenths of it for this many
-        batches in a row: a load that sways around the headroom does not make the plan flap.
+        Shedding begins above the headroom. For this many batches after an overloaded one, the load is held to nine
+        tenths of the headroom: a load that sways around the headroom does not make the plan flap. A batch that fits in
+        the nine tenths is kept whole at once.
     probe_tuples
         Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well.
     grace_seconds
@@ -138,7 +142,7 @@ class Governor:
         if expected is None:
             return decision
         if guidance is None or guidance.cost is None:
-            return replace(decision, plan=self._probe(guidance.largest_kept if guidance else 0, expected))
+            return replace(decision, plan=self._probe(guidance, expected))
         load = Load(
             offered_tuples=expected,
             cost=guidance.cost,
@@ -147,7 +151,8 @@ class Governor:
             listed_share=guidance.listed_share,
             listed_keep=guidance.listed_keep,
         )
-        return replace(decision, plan=self.policy.decide(load))
+        overloaded = load.utilization > self.headroom
+        return replace(decision, plan=self.policy.decide(load), overloaded=overloaded)
 
     def _waited_seconds(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision]) -> float | None:
         """Take an idle source into account, where the guidance has seen the last batch that was planned."""
@@ -165,19 +170,34 @@ class Governor:
         left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
         return min(max(left_seconds, self.latency_seconds / 3), self.batch_seconds)
 
-    def _probe(self, largest_kept: int, expected: float) -> Plan:
+    def _probe(self, guidance: Guidance | None, expected: float) -> Plan:
         """Bound the first batches, when nobody knows yet what a tuple costs."""
-        most = max(self.probe_tuples, self.PROBE_GROWTH * largest_kept)
+        most = max(self.probe_tuples, self.PROBE_GROWTH * (guidance.largest_kept if guidance else 0))
         if expected <= most:
             return Plan.keep_all(f"costs not learned yet; {expected:,.0f} tuples are few enough to try")
-        return Plan(
-            keep=most / expected,
+        # As if just that many fitted: what to drop, and whether, stays the policy's to say.
+        plan = self.policy.decide(
+            Load(
+                offered_tuples=expected,
+                cost=Cost(fixed_seconds=0.0, kept_seconds=self.headroom * self.batch_seconds / most),
+                available_seconds=self.batch_seconds,
+                headroom=self.headroom,
+                listed_share=guidance.listed_share if guidance else None,
+                listed_keep=guidance.listed_keep if guidance else None,
+            )
+        )
+        if not plan.sheds:
+            return replace(plan, reason="cold start: costs not learned yet, and the policy keeps all")
+        # A policy's least keep rate is no bound here: a share of a backlog is as large as the backlog.
+        return replace(
+            plan,
+            keep=min(plan.keep, most / expected),
             reason=f"cold start: costs not learned yet, trying {most:,.0f} of {expected:,.0f} tuples",
         )
 
     def _dwells(self, recent: Sequence[Decision]) -> bool:
-        """Whether shedding is too recent to go back to the full headroom."""
-        return any(decision.plan.sheds for decision in recent[len(recent) - min(self.dwell_batches, len(recent)) :])
+        """Whether an overload is too recent to go back to the full headroom."""
+        return any(decision.overloaded for decision in recent[len(recent) - min(self.dwell_batches, len(recent)) :])
 
 
 def expected_tuples(guidance: Guidance | None, demand: Demand) -> float | None:

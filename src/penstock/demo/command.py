@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.demo.figures import claims_of, run_figures, to_json
-from penstock.demo.plot import plot_demo
+from penstock.demo.plot import plot_demo, require_matplotlib
 from penstock.demo.report import print_report
 from penstock.demo.run import SEED, capacity_tuples_per_second, run_penstock, run_plain
 from penstock.model.arrivals import Arrivals
@@ -34,6 +34,8 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
         raise InvalidInputError(
             f"seconds must be at least {LEAST_SECONDS}, got {seconds:g}; a burst needs time to show"
         )
+    if plot_path is not None:
+        require_matplotlib()
     console = Console()
     console.print(
         "[bold]Penstock demo[/]: clicks are verified (costly), then counted by campaign in windows of five seconds.\n"
@@ -59,9 +61,6 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
     figures = [run_figures(outcome, arrivals) for outcome in (plain, shed)]
     claims = claims_of(*figures, latency_seconds=latency_seconds)
     print_report(console, figures, claims, latency_seconds=latency_seconds)
-    if plot_path is not None:
-        plot_demo([plain, shed], arrivals, plot_path, latency_seconds=latency_seconds)
-        console.print(f"Latency and keep rate over time: {plot_path}", highlight=False)
     if json_path is not None:
         settings = {
             "seconds": seconds,
@@ -73,6 +72,9 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
             "cores": CORES,
         }
         json_path.write_text(json.dumps(to_json(figures, settings, claims), indent=2) + "\n", encoding="utf-8")
+    if plot_path is not None:
+        plot_demo([plain, shed], arrivals, plot_path, latency_seconds=latency_seconds)
+        console.print(f"Latency and keep rate over time: {plot_path}", highlight=False)
     return all(claim["held"] for claim in claims)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,17 @@ from penstock.model.arrivals import Arrivals
 from penstock.model.errors import EnvironmentMissingError
 
 
+def require_matplotlib() -> None:
+    """Name the cure for missing plots before two minutes of work are done."""
+    if find_spec("matplotlib") is None:
+        raise EnvironmentMissingError("plots need an extra package; run: pip install 'penstock[plot]'")
+
+
 def plot_demo(outcomes: list[Outcome], arrivals: Arrivals, path: Path, *, latency_seconds: float) -> None:
     """Write a PNG: latency of the clicks above, offered load and kept share below."""
-    try:
-        import matplotlib as mpl
-    except ImportError as cause:
-        raise EnvironmentMissingError("plots need an extra package; run: pip install 'penstock[plot]'") from cause
+    require_matplotlib()
+    import matplotlib as mpl
+
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 

@@ -37,7 +37,7 @@ class Batch:
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
     recounted
-        Whether the counts were made again after a crash, from the same offsets and the same plan.
+        Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
     Examples
     --------

@@ -86,7 +86,7 @@ class Load:
 
     @property
     def overloaded(self) -> bool:
-        """Whether the work exceeds the headroom ([Aurora03] section 4.2)."""
+        """Whether the work exceeds the headroom ([Aurora03] sections 3 and 4.1)."""
         return self.utilization > self.headroom
 
     def fitting_keep(self) -> float:

@@ -47,7 +47,7 @@ def current_batch_id() -> int:
     if batch_id is None:
         raise NotSupportedError(
             "a shed DataFrame can only run inside a streaming query: no micro-batch id was found. "
-            "Start it with shed.start(...), and do not collect it as a batch"
+            "Start it with shedder.start(...), and do not collect it as a batch"
         )
     return int(batch_id)
 

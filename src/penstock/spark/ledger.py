@@ -56,10 +56,10 @@ class Ledger:
         return True
 
     def batches(self) -> Iterator[Batch]:
-        """Read the ledger back, in the order of the batches."""
+        """Read the ledger back, in the order of the batches (a recounted one was entered late)."""
         for file in sorted(self.path.glob("*.jsonl")):
-            for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-                yield _to_batch(line, file, number)
+            lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
+            yield from sorted((_to_batch(line, file, number) for number, line in lines), key=lambda b: b.batch_id)
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Read the ledger as a DataFrame."""
@@ -70,11 +70,10 @@ class Ledger:
         return self.path / f"{batch_id // BATCHES_PER_FILE:08d}.jsonl"
 
     def _recover(self) -> Iterator[Batch]:
-        files = sorted(self.path.glob("*.jsonl"))
-        if files:
-            whole, _, torn = files[-1].read_text(encoding="utf-8").rpartition("\n")
+        for file in self.path.glob("*.jsonl"):
+            whole, _, torn = file.read_text(encoding="utf-8").rpartition("\n")
             if torn:
-                files[-1].write_text(whole + "\n" if whole else "", encoding="utf-8")
+                file.write_text(whole + "\n" if whole else "", encoding="utf-8")
         return self.batches()
 
 

@@ -86,8 +86,8 @@ def _text(offset: Any) -> str | None:
 
 
 def _sum(units: Any) -> float | None:
-    known = [unit for unit in units if unit is not None]
-    return sum(known) if known else None
+    counted = list(units)
+    return None if not counted or None in counted else sum(counted)
 
 
 def _fields(row: Any) -> Mapping[str, Any]:

@@ -7,17 +7,14 @@ the batch is thus known when its plan is made, and a burst is met in its very fi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.spark.storage import Folder
 
-# Offsets of these sources number files or table versions, which say nothing about tuples.
-NOT_COUNTING = frozenset({"logOffset", "reservoirVersion"})
-# Fields that stand beside a count and grow with time.
-NOT_COUNTED = frozenset({"timestamp", "epoch"})
+# Fields of an offset that count tuples. Any other field (a time, a version, a file number) says nothing about them.
+COUNTING = frozenset({"offset", "tuples"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,22 +73,25 @@ def batch_units(before: OffsetEntry | None, entry: OffsetEntry) -> float | None:
     return sum(known) if known and len(known) == len(units) else None
 
 
-def _leaves(offset: Any) -> dict[tuple[str, ...], float] | None:
+def _leaves(offset: Any) -> dict[tuple[str, ...], int] | None:
+    """Pick the counts out of an offset: a bare number, a counting field, or Kafka's {topic: {partition: number}}."""
     if isinstance(offset, str):
         try:
             offset = json.loads(offset)
         except ValueError:
             return None
-    if isinstance(offset, dict) and NOT_COUNTING & offset.keys():
+    if _is_count(offset):
+        return {(): offset}
+    if not isinstance(offset, dict):
         return None
-    found = dict(_walk(offset, ()))
-    return found or None
+    counted: dict[tuple[str, ...], int] = {}
+    for name, value in offset.items():
+        if name in COUNTING and _is_count(value):
+            counted[name,] = value
+        elif isinstance(value, dict) and all(key.isdigit() and _is_count(number) for key, number in value.items()):
+            counted |= {(name, partition): number for partition, number in value.items()}
+    return counted or None
 
 
-def _walk(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in NOT_COUNTED:
-                yield from _walk(inner, (*path, name))
-    elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield path, value
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from penstock.spark.storage import Folder
 VERSION = 1
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
 REPLAYABLE = 3
+RATES_MATURE_SECONDS = 600.0
 
 
 class PlanLog:
@@ -58,6 +60,7 @@ class PlanLog:
             "reason": decision.plan.reason,
             "decided_at": decision.decided_at,
             "expected_tuples": decision.expected_tuples,
+            "overloaded": decision.overloaded,
         }
         if self._plans.create(f"{decision.batch_id}.json", _seal(fields)):
             return decision
@@ -104,6 +107,22 @@ class PlanLog:
         for batch_id in self.batch_ids()[-REPLAYABLE:]:
             self.decision(batch_id)
 
+    def pin_sampling(self, sampling: Mapping[str, Any]) -> None:
+        """Refuse to go on with another row id, key or seed: a replayed batch would keep other rows."""
+        name = "sampling.json"
+        if self._root.create(name, _seal({"version": VERSION, **sampling})):
+            return
+        path = self.path / name
+        pinned = _unseal(self._root.read(name) or "", path, cure="restore the file from a copy")
+        pinned.pop("version")
+        changed = sorted(field for field in sampling if pinned.get(field) != sampling[field])
+        if changed:
+            was = ", ".join(f"{field}={pinned.get(field)!r}" for field in changed)
+            raise PlanLogError(
+                f"this checkpoint was made with {was}; with another one a replayed batch would keep other rows. "
+                "Go back to it, or start from a new checkpoint"
+            )
+
     def batch_ids(self) -> list[int]:
         """List the batches that have an entry."""
         return self._plans.ids(suffix=".json")
@@ -117,7 +136,8 @@ class PlanLog:
         if outdated and self._rates.path.exists():
             named = {entry["rates"] for entry in map(self._entry, self.batch_ids()) if entry is not None}
             for file in self._rates.path.glob("*.json"):
-                if file.stem not in named:
+                # A young table may belong to an entry that is just being written.
+                if file.stem not in named and time.time() - file.stat().st_mtime > RATES_MATURE_SECONDS:
                     self._rates.remove(file.name)
 
     def _entry(self, batch_id: int) -> dict[str, Any] | None:
@@ -164,6 +184,7 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
             decided_at=entry["decided_at"],
             plan=Plan(keep=entry["keep"], reason=entry["reason"], key_keep=NO_KEYS),
             expected_tuples=entry["expected_tuples"],
+            overloaded=entry["overloaded"],
         )
     except (KeyError, PenstockError) as cause:
         raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause

@@ -11,6 +11,7 @@ import json
 import logging
 import shutil
 import threading
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -78,11 +79,13 @@ def _recount(events: DataFrame, planner: Planner, marking: Marking, batch_id: in
 
     query = events.writeStream.foreachBatch(count).option("checkpointLocation", str(copy)).start()
     try:
-        finished = done.wait(RECOUNT_SECONDS)
+        ends_at = time.monotonic() + RECOUNT_SECONDS
+        while not done.wait(0.1) and query.isActive and time.monotonic() < ends_at:
+            pass
     finally:
         query.stop()
         shutil.rmtree(copy, ignore_errors=True)
-    return found if finished and found else None
+    return found or None
 
 
 def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:

@@ -86,6 +86,7 @@ class Run:
         self._handled = 0
         self._changed = threading.Condition(threading.RLock())
         self._failure: Exception | None = None
+        self._trouble: Exception | None = None
         self._last_id = -1
         self._previous_started_at: float | None = None
         self._published_at = 0.0
@@ -111,23 +112,30 @@ class Run:
         """How the query stands now."""
         with self._changed:
             offered, kept, shed = self._totals
-            note = ""
-            if self._failure is not None:
-                grace_seconds = self._planner.governor.grace_seconds
-                note = (
-                    f"the controller stopped ({self._failure!r}); the query goes on with the last guidance for "
-                    f"{grace_seconds:.0f} s, then keeps all"
-                )
             return Status(
                 active=self.query.isActive,
-                controlled=self._failure is None and self._thread.is_alive(),
+                controlled=self._failure is None and self._trouble is None and self._thread.is_alive(),
                 batches=self._handled,
                 offered=offered,
                 kept=kept,
                 shed=shed,
                 last=self._batches[-1] if self._batches else None,
-                note=note,
+                note=self._note(),
             )
+
+    def _note(self) -> str:
+        grace_seconds = self._planner.governor.grace_seconds
+        if self._failure is not None:
+            return (
+                f"the controller stopped ({self._failure!r}); the query goes on with the last guidance for "
+                f"{grace_seconds:.0f} s, then keeps all"
+            )
+        if self._trouble is not None:
+            return (
+                f"batches cannot be entered in the ledger, nor guidance published ({self._trouble!r}); this is tried "
+                f"again, and the query goes on with the last guidance for {grace_seconds:.0f} s, then keeps all"
+            )
+        return ""
 
     def watch(self) -> Iterator[Batch]:
         """Yield batches as they finish, until the query stops; raise what it failed with."""
@@ -171,41 +179,43 @@ class Run:
             raise own_error(failure) or failure from failure
 
     def _control(self) -> None:
-        """Poll, learn, publish; the controller's thread."""
-        try:
-            active = True
-            while active:
-                # Asked before the reports are read, so that what was committed last is still entered.
-                active = self.query.isActive
+        """Poll, learn, publish, until the query ends; trouble is said once and tried again."""
+        active = True
+        while active:
+            # Asked before the reports are read, so that what was committed last is still entered.
+            active = self.query.isActive
+            try:
                 self._take_in()
                 if time.time() - self._published_at > HEARTBEAT_SECONDS:
                     self._publish()
-                if active:
-                    time.sleep(POLL_SECONDS)
-        except Exception as failure:
-            self._fail(failure)
-        finally:
-            with self._changed:
-                self._changed.notify_all()
+                self._trouble = None
+            except Exception as trouble:
+                if repr(trouble) != repr(self._trouble):
+                    self._trouble = trouble
+                    LOGGER.error("%s", self.status.note, exc_info=trouble)
+            if active:
+                time.sleep(POLL_SECONDS)
+        with self._changed:
+            self._changed.notify_all()
 
     def _take_in(self) -> None:
         """Handle every report that is new."""
         last = self.query.lastProgress
-        progress = read_progress(last) if last else None
-        if progress is None or progress.batch_id <= self._last_id:
+        # An idle report bears the id of the batch to come.
+        if not last or last["batchId"] - (read_progress(last) is None) <= self._last_id:
             return
         reports = [last]
-        if progress.batch_id > self._last_id + 1:
-            # More than one batch since the last look: Spark remembers the latest hundred.
+        if read_progress(last) is None or last["batchId"] > self._last_id + 1:
+            # More than one report since the last look: Spark remembers the latest hundred.
             reports = list(self.query.recentProgress)
         for report in reports:
             fresh = read_progress(report)
             if fresh is not None and fresh.batch_id > self._last_id:
                 self._handle(fresh)
+                self._last_id = fresh.batch_id
         self._publish()
 
     def _handle(self, progress: Progress) -> None:
-        self._last_id = progress.batch_id
         decision = self._log.decision(progress.batch_id)
         counts = self._counts(progress)
         if decision is None or counts is None:
@@ -246,11 +256,8 @@ class Run:
         try:
             self._controller.learn(batch, offset_units=progress.offset_units)
         except Exception as failure:
-            self._fail(failure)
-
-    def _fail(self, failure: Exception) -> None:
-        self._failure = failure
-        LOGGER.error("%s", self.status.note, exc_info=failure)
+            self._failure = failure
+            LOGGER.error("%s", self.status.note, exc_info=failure)
 
     def _counts(self, progress: Progress) -> Any:
         return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)

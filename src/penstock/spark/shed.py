@@ -101,17 +101,15 @@ def shed(
         marking=Marking(
             row_id=_names("row_id", row_id), key=_names("key", key), arrival=arrival, weight=weight, seed=seed
         ),
-        checkpoint=checkpoint,
     )
 
 
 class Shedder:
     """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
-    def __init__(self, *, planner: Planner, marking: Marking, checkpoint: str) -> None:
+    def __init__(self, *, planner: Planner, marking: Marking) -> None:
         self._planner = planner
         self._marking = marking
-        self._checkpoint = checkpoint
         self._events: DataFrame | None = None
 
     def __call__(self, events: DataFrame) -> DataFrame:
@@ -142,15 +140,16 @@ class Shedder:
     ) -> Run:
         """Start a query whose surviving rows go to a function batch by batch, with the plan as literals.
 
-        Cheaper per batch than :meth:`start`, and for stateless queries only: what follows the shedding runs inside
-        ``write(kept_rows, batch_id)``.
+        For stateless queries whose sink is code: what follows the shedding runs inside ``write(kept_rows, batch_id)``,
+        and the plan is part of the batch's own query instead of a subquery.
 
         Parameters
         ----------
         events
             The stream as it comes, not shed.
         write
-            Gets the surviving rows of each batch, weighted. It must run at least one action on them.
+            Gets the surviving rows of each batch, weighted. The first action that it runs on them is the one that is
+            counted, so that must read them all: not ``isEmpty``, ``first`` or ``limit``.
         trigger
             Arguments of ``DataStreamWriter.trigger``, as in ``{"processingTime": "1 second"}``.
         query_name
@@ -167,9 +166,13 @@ class Shedder:
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
         self._planner.log.verify()
+        marking = self._marking
+        self._planner.log.pin_sampling(
+            {"row_id": list(marking.row_id), "key": list(marking.key), "seed": marking.seed, "weight": marking.weight}
+        )
         return Run(
             spark=events.sparkSession,
-            start=lambda: writer.option("checkpointLocation", self._checkpoint).start(),
+            start=lambda: writer.option("checkpointLocation", self._planner.checkpoint.as_uri()).start(),
             planner=self._planner,
             close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
         )
@@ -190,7 +193,7 @@ class Shedder:
 
 
 def _has_rates_per_key(policy: Policy) -> bool:
-    return isinstance(getattr(policy, "keep", None), dict)
+    return isinstance(getattr(policy, "keep", None), Mapping)
 
 
 def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
