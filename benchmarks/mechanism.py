@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.workload import batch_seconds, clicks, shedder_at
+from benchmarks.workload import batch_seconds, shedder_at
+from penstock.demo.clicks import clicks_in_batches
 
 ROUNDS = 4
 BATCHES = 25
@@ -55,7 +56,7 @@ def mechanisms(spark: SparkSession, progress: Progress) -> Table:
     for _ in range(ROUNDS):
         for name, measure in forms.items():
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                taken[name] += measure(clicks(spark, rows_per_batch=ROWS), folder)
+                taken[name] += measure(clicks_in_batches(spark, rows_per_batch=ROWS), folder)
             progress.advance(task)
     table = Table(title=f"Plan mechanisms: batches of {ROWS:,} rows, keep 0.5, no state", title_justify="left")
     for heading in ("mechanism", "batch", "added per batch", "ratio to its plain form"):

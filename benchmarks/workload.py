@@ -14,26 +14,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock as ps
 from penstock.control.guidance import Guidance
-from penstock.demo.clicks import answers
+from penstock.demo.clicks import answers, clicks_in_batches
 from penstock.spark.measure import read_progress
 from penstock.spark.planlog import PlanLog
 
 WARM_UP_BATCHES = 2
-
-
-def clicks(spark: SparkSession, *, rows_per_batch: int) -> DataFrame:
-    """The demo's clicks in batches of one size, made by Spark itself."""
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
-    return (
-        source.option("numPartitions", 2)
-        .load()
-        .selectExpr(
-            "value as id",
-            "timestamp as arrived",
-            "concat('campaign-', pmod(xxhash64(value), 50)) as campaign",
-            "rand(7) as price",
-        )
-    )
 
 
 def costly(rows: DataFrame, weight: str) -> DataFrame:
@@ -53,7 +38,7 @@ Query = Callable[[DataFrame, str], DataFrame]
 def plain_batch_seconds(spark: SparkSession, query: Query, *, rows: int, batches: int) -> list[float]:
     """Run plain Spark back to back and take the time of each batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        counted = query(clicks(spark, rows_per_batch=rows), "1.0D")
+        counted = query(clicks_in_batches(spark, rows_per_batch=rows), "1.0D")
         writer = counted.writeStream.outputMode("update").format("noop")
         running = writer.option("checkpointLocation", folder).start()
         return batch_seconds(running, batches)
@@ -65,7 +50,7 @@ def shed_batch_seconds(
     """The same with Penstock attached: nothing to shed, or a keep rate enforced in every batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = shedder_at(folder, keep)
-        counted = query(clicks(spark, rows_per_batch=rows).transform(shedder), "weight")
+        counted = query(clicks_in_batches(spark, rows_per_batch=rows).transform(shedder), "weight")
         run = shedder.start(counted.writeStream.outputMode("update").format("noop"))
         seconds = batch_seconds(run.query, batches)
         run.stop()

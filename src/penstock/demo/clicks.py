@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.arrivals import Arrivals
@@ -13,6 +13,21 @@ from penstock.spark.bursty import click_columns
 WINDOW_SECONDS = 5
 # Iterated SHA-256, as when a token is checked: work that no optimiser can skip, about 100 microseconds a click.
 VERIFY_ROUNDS = 150
+
+
+def clicks_in_batches(spark: SparkSession, *, rows_per_batch: int) -> DataFrame:
+    """Clicks that Spark itself makes, the same number in every batch; for measuring, where no timetable is wanted."""
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
+    return (
+        source.option("numPartitions", 2)
+        .load()
+        .selectExpr(
+            "value as id",
+            "timestamp as arrived",
+            "concat('campaign-', pmod(xxhash64(value), 50)) as campaign",
+            "pmod(xxhash64(value, 1), 1000) / 1000.0D as price",
+        )
+    )
 
 
 def verified(clicks: DataFrame) -> DataFrame:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.demo.clicks import answers, truth
+from penstock.demo.clicks import answers, clicks_in_batches, truth
 from penstock.demo.latency import Committed, committed_batches, tuple_latencies
 from penstock.model.arrivals import Arrivals
 from penstock.model.batch import Batch
@@ -26,9 +27,10 @@ SEED = 7
 TRIGGER = "1 second"
 # The first batch of a query compiles code; the timetable starts when that is over.
 LEAD_SECONDS = 4.0
-FIRST_GUESS_TUPLES_PER_SECOND = 3_000
-CALIBRATIONS = 4
-CALIBRATION_SECONDS = 2.5
+# Enough for Java's compilers to settle; less, and the machine looks half as fast as it is.
+FIRST_GUESS_TUPLES = 10_000
+CALIBRATION_BATCHES = 6
+CALIBRATION_SECONDS = 12.0
 
 OnProgress = Callable[[float], None]
 
@@ -48,19 +50,34 @@ class Outcome:
 
 
 def capacity_tuples_per_second(spark: SparkSession) -> float:
-    """Measure how many clicks a second plain Spark takes in when they wait for it, once it is warm.
+    """Measure how many clicks a second plain Spark takes in, once it is warm.
 
     The shed query runs as well, so that both runs find workers started and code compiled.
     """
-    rate = FIRST_GUESS_TUPLES_PER_SECOND
-    for _ in range(CALIBRATIONS):
-        # All at once: whatever the trigger, one batch takes the lot.
-        waiting = Arrivals.of((0.001, rate * CALIBRATION_SECONDS * 1000))
-        batches = run_plain(spark, waiting, lambda _: None).committed
-        largest = max(batches, key=lambda batch: batch.end - batch.start)
-        rate = round((largest.end - largest.start) / (largest.committed_at - largest.started_at))
+    rate = _steady_rate(spark, rows_per_batch=FIRST_GUESS_TUPLES)
+    rate = _steady_rate(spark, rows_per_batch=round(1.5 * rate))
     run_penstock(spark, Arrivals.of((3.0, rate / 2)), lambda _: None, latency_seconds=5.0)
     return rate
+
+
+def _steady_rate(spark: SparkSession, *, rows_per_batch: int) -> float:
+    """Run batches of one size back to back, and rate the last of them."""
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as folder:
+        counted = answers(clicks_in_batches(spark, rows_per_batch=rows_per_batch), weight=F.lit(1.0))
+        query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", folder).start()
+        try:
+            _await_batches(query, CALIBRATION_BATCHES, CALIBRATION_SECONDS)
+        finally:
+            query.stop()
+    batches = committed_batches(query.recentProgress)
+    return rows_per_batch / median(batch.committed_at - batch.started_at for batch in batches[-4:])
+
+
+def _await_batches(query: StreamingQuery, batches: int, seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while len(committed_batches(query.recentProgress)) < batches or time.monotonic() < ends_at:
+        _raise_if_stopped(query)
+        time.sleep(0.1)
 
 
 def run_plain(spark: SparkSession, arrivals: Arrivals, on_progress: OnProgress) -> Outcome:
@@ -102,10 +119,14 @@ def _await_tuples(query: StreamingQuery, arrivals: Arrivals, on_progress: OnProg
         on_progress(done / arrivals.total_tuples)
         if done >= arrivals.total_tuples:
             return
-        if not query.isActive:
-            failure = query.exception()
-            raise failure if failure else RuntimeError("the demo's query stopped before its end")
+        _raise_if_stopped(query)
         time.sleep(0.25)
+
+
+def _raise_if_stopped(query: StreamingQuery) -> None:
+    if not query.isActive:
+        failure = query.exception()
+        raise failure if failure else RuntimeError("the demo's query stopped before its end")
 
 
 def _outcome(
