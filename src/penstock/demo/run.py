@@ -30,7 +30,7 @@ LEAD_SECONDS = 4.0
 # Enough for Java's compilers to settle; less, and the machine looks half as fast as it is.
 FIRST_GUESS_TUPLES = 10_000
 CALIBRATION_BATCHES = 6
-CALIBRATION_SECONDS = 12.0
+CALIBRATION_SECONDS = 10.0
 
 OnProgress = Callable[[float], None]
 
