@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -20,14 +21,20 @@ from rich.progress import track
 
 from benchmarks.replay_check import Verdict, check, planned_texts
 from penstock.spark.session import local_session
+from penstock.spark.storage import Folder
 
 
-def killed_run(folder: str, keep: float, after_seconds: float) -> None:
-    """Start the query with a keep rate and kill its driver, its JVM and its workers some time later."""
+def killed_run(folder: str, keep: float, *, after_commits: int, after_seconds: float) -> None:
+    """Start the query with a keep rate; kill driver, JVM and workers some commits and some time later."""
+    commits = Folder(Path(folder) / "checkpoint" / "commits")
+    wanted = len(commits.ids()) + after_commits
     process = _start(folder, keep)
     assert process.stdout is not None
     if process.stdout.readline().strip() != "running":
         raise RuntimeError("the query did not start")
+    gives_up_at = time.monotonic() + 120
+    while len(commits.ids()) < wanted and time.monotonic() < gives_up_at:
+        time.sleep(0.01)
     time.sleep(after_seconds)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -38,7 +45,9 @@ def kill_often(folder: str, *, kills: int, seed: int) -> dict[str, str]:
     moments = random.Random(seed)
     seen: dict[str, str] = {}
     for _ in track(range(kills), description="killing", console=Console(stderr=True)):
-        killed_run(folder, keep=round(moments.uniform(0.05, 0.95), 3), after_seconds=moments.uniform(2.0, 9.0))
+        keep = round(moments.uniform(0.05, 0.95), 3)
+        # Some kills hit the batch that is just being replayed, some a batch after fresh commits.
+        killed_run(folder, keep, after_commits=moments.randrange(4), after_seconds=moments.uniform(0.0, 1.5))
         for name, text in planned_texts(folder).items():
             seen.setdefault(name, text)
     last = _start(folder, 0.5, "4")

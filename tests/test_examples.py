@@ -1,0 +1,21 @@
+"""What is shown, runs."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_example_counts_its_clicks_and_says_what_it_shed():
+    shortened = "from examples import clicks; clicks.main(seconds=3.0)"
+    done = subprocess.run(
+        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "612,000 offered = " in done.stdout
+    assert "sum(shed)" in done.stdout
