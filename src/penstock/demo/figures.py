@@ -99,8 +99,7 @@ def _phase(outcome: Outcome, name: str, low: float, high: float) -> PhaseFigures
     p50, p95, p99 = np.percentile(outcome.latency_seconds[within], [50, 95, 99]).tolist()
     # A batch belongs to the phase in which its last tuple arrived.
     kept, offered, tuples = 0, 0, 0
-    shares = {batch.batch_id: batch for batch in outcome.batches}
-    for batch in sorted(shares.values(), key=lambda b: b.batch_id):
+    for batch in outcome.batches:
         tuples += batch.offered
         last = outcome.arrival_seconds[min(tuples, len(outcome.arrival_seconds)) - 1] if tuples else 0.0
         if low <= last < high and batch.offered:

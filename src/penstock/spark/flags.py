@@ -82,12 +82,12 @@ class Marking:
 
     def counts(self, frame: DataFrame) -> Sequence[Column]:
         """Aggregates over marked rows: what the ledger needs to know of a batch."""
-        listed = F.col(LISTED).isNotNull() if LISTED in frame.columns else F.lit(False)
         counted = [
             F.count(F.lit(1)).alias("offered"),
             F.count_if(F.col(KEPT)).alias("kept"),
         ]
         if LISTED in frame.columns:
+            listed = F.col(LISTED).isNotNull()
             counted += [
                 F.count_if(listed).alias("listed_offered"),
                 F.count_if(listed & F.col(KEPT)).alias("listed_kept"),

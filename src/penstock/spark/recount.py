@@ -18,6 +18,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from penstock.control.governor import Decision
 from penstock.model.batch import Batch
 from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import Marking
@@ -39,7 +40,7 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
         decision = log.decision(batch_id)
         if decision is None:
             continue
-        counts = log.counts(batch_id) or _recount(events, planner, marking, batch_id)
+        counts = log.counts(batch_id) or _recount(events, planner, marking, decision)
         if counts is None:
             LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
             continue
@@ -59,11 +60,8 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
     return closed
 
 
-def _recount(events: DataFrame, planner: Planner, marking: Marking, batch_id: int) -> dict[str, Any] | None:
-    decision = planner.log.decision(batch_id)
-    if decision is None:
-        return None
-    plan = decision.plan
+def _recount(events: DataFrame, planner: Planner, marking: Marking, decision: Decision) -> dict[str, Any] | None:
+    batch_id, plan = decision.batch_id, decision.plan
     copy = planner.log.path / "recount"
     if not _copy_checkpoint(planner.checkpoint, copy, batch_id):
         return None

@@ -201,11 +201,15 @@ class Run:
     def _take_in(self) -> None:
         """Handle every report that is new."""
         last = self.query.lastProgress
+        if not last:
+            return
+        idle = read_progress(last) is None
         # An idle report bears the id of the batch to come.
-        if not last or last["batchId"] - (read_progress(last) is None) <= self._last_id:
+        newest_id = last["batchId"] - idle
+        if newest_id <= self._last_id:
             return
         reports = [last]
-        if read_progress(last) is None or last["batchId"] > self._last_id + 1:
+        if idle or newest_id > self._last_id + 1:
             # More than one report since the last look: Spark remembers the latest hundred.
             reports = list(self.query.recentProgress)
         for report in reports:
