@@ -59,7 +59,9 @@ class LossTolerance:
             )
         slopes = _slopes(self.points)
         if any(slope < -ROUNDING for slope in slopes):
-            raise InvalidInputError(f"a loss-tolerance graph must not fall, got {self.points}; more tuples are no worse")
+            raise InvalidInputError(
+                f"a loss-tolerance graph must not fall, got {self.points}; more tuples are no worse"
+            )
         if any(after > before + ROUNDING for before, after in pairwise(slopes)):
             raise InvalidInputError(
                 f"a loss-tolerance graph must be concave, got {self.points} with slopes {tuple(slopes)}; the road map "

@@ -307,4 +307,3 @@ def graph_arrays(graph: PlaceGraph, nodes: list[int]) -> Mapping[str, Floats | I
         "piece_low": np.array(piece_low, dtype=np.float64),
         "piece_slope": np.array(piece_slope, dtype=np.float64),
     }
-

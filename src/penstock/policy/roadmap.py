@@ -130,7 +130,9 @@ class RoadMap:
             See the module.
         """
         if not 0 < step <= 1:
-            raise InvalidInputError(f"step must be in (0, 1], got {step!r}; it is how far a share falls from row to row")
+            raise InvalidInputError(
+                f"step must be in (0, 1], got {step!r}; it is how far a share falls from row to row"
+            )
         require_not_negative("drop_seconds", drop_seconds, meaning="the cost of a drop per tuple it sees")
         if rule not in ("marginal", "static"):
             raise InvalidInputError(f"rule must be 'marginal' or 'static', got {rule!r}; 'static' is the paper's")
