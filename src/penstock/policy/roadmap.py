@@ -30,7 +30,7 @@ from penstock.model.errors import InvalidInputError, require_not_negative, requi
 from penstock.model.network import OUTSIDE, Arc, Network
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.policy.places import Floats, Place, PlaceGraph, graph_arrays, place_graph
-from penstock.policy.roadmap_kernel import build_rows, spread_shares
+from penstock.policy.roadmap_kernel import build_rows, place_keeps, spread_shares
 from penstock.policy.semantic import merged
 from penstock.policy.static_rule import static_order
 
@@ -93,7 +93,6 @@ class RoadMap:
         self._graph = graph
         self._arrays: Mapping[str, Any] = graph_arrays(graph, list(range(len(graph.kind))))
         self._place_ids = np.array(list(graph.places), dtype=np.int64)
-        self._above = np.array([graph.parents[node][0][0] if graph.parents[node] else -1 for node in graph.places])
         # Row 0 drops nothing.
         self.savings = np.concatenate([[0.0], rows[:, 0]])
         self.utility_lost = np.concatenate([[0.0], rows[:, 1]])
@@ -177,10 +176,12 @@ class RoadMap:
 
     def keeps(self, index: int) -> Floats:
         """Keep rates of a row, of every place: what is left of the tuples that reach it."""
-        share = self._shares(index)
-        above = np.where(self._above >= 0, share[self._above], 1.0)
-        own = share[self._place_ids]
-        return np.divide(own, above, out=np.ones_like(own), where=above > 0)
+        arrays = self._arrays
+        keeps: Floats = place_keeps(
+            arrays["kind"], arrays["parent_from"], arrays["parent_of"], arrays["weight"], self._targets(index),
+            self._place_ids,
+        )  # fmt: skip
+        return keeps
 
     def row(self, index: int, *, reason: str = "") -> Row:
         """Spell out a row."""

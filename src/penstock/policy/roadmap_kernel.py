@@ -33,6 +33,20 @@ def spread_shares(kind: Any, parent_from: Any, parent_of: Any, weight: Any, targ
 
 
 @njit(cache=True)
+def place_keeps(kind: Any, parent_from: Any, parent_of: Any, weight: Any, target: Any, places: Any) -> Any:
+    """Keep rate of each place: what it lets through of what reaches it."""
+    share = np.empty(len(kind))
+    spread_shares(kind, parent_from, parent_of, weight, target, share)
+    keep = np.ones(len(places))
+    for number in range(len(places)):
+        node = places[number]
+        above = share[parent_of[parent_from[node]]] if parent_from[node + 1] > parent_from[node] else 1.0
+        if above > 0:
+            keep[number] = share[node] / above
+    return keep
+
+
+@njit(cache=True)
 def utility_and_load(
     kind: Any, parent_from: Any, parent_of: Any, work: Any, flow: Any, piece_from: Any, piece_low: Any,
     piece_slope: Any, share: Any, drop_seconds: float,
@@ -153,6 +167,48 @@ def _push_up(kind: Any, parent_from: Any, parent_of: Any, target: Any, share: An
 
 
 @njit(cache=True)
+def _best_place(kind: Any, share: Any, gain: Any, loss: Any) -> tuple[int, float]:
+    """The place of least loss per gain; of equal ones that with the larger gain, which lies further up."""
+    best, least = -1, np.inf
+    for node in range(len(kind)):
+        if kind[node] == PLACE and share[node] > TINY and gain[node] > 1e-300:
+            ratio = loss[node] / gain[node]
+            if ratio < least * (1 - 1e-12) or (ratio <= least * (1 + 1e-12) and gain[node] > gain[best]):
+                best, least = node, ratio
+    return best, least
+
+
+@njit(cache=True)
+def _room(table: Any, used: int) -> Any:
+    """The table, with room for another line."""
+    if used < len(table):
+        return table
+    larger = np.empty((2 * len(table), table.shape[1]))
+    larger[:used] = table
+    return larger
+
+
+@njit(cache=True)
+def _note_changes(kind: Any, target: Any, before: Any, row: int, changes: Any, used: int) -> Any:
+    """Enter which targets this row has changed."""
+    for node in range(len(kind)):
+        if kind[node] == PLACE and target[node] != before[node]:
+            changes = _room(changes, used)
+            changes[used, 0], changes[used, 1], changes[used, 2] = float(row), float(node), target[node]
+            before[node] = target[node]
+            used += 1
+    return changes, used
+
+
+@njit(cache=True)
+def _next_listed(order: Any, listed: int, share: Any) -> int:
+    """Skip what is done already."""
+    while listed < len(order) and share[int(order[listed, 0])] <= order[listed, 1] + TINY:
+        listed += 1
+    return listed
+
+
+@njit(cache=True)
 def build_rows(
     kind: Any, parent_from: Any, parent_of: Any, weight: Any, work: Any, flow: Any, piece_from: Any, piece_low: Any,
     piece_slope: Any, step: float, drop_seconds: float, order: Any,
@@ -160,52 +216,44 @@ def build_rows(
     """Take the place of least loss per gain, again and again, until nothing flows.
 
     With ``order`` (place, target and ratio), follow that list instead of choosing: the paper's rule, whose ratios
-    are sorted once. Returns per row (savings, utility, ratio, place) and per change (row, place, target).
+    are sorted once. Returns per row (savings, utility lost, ratio, place) and per change (row, place, target).
     """
     count = len(kind)
-    target, share = np.ones(count), np.ones(count)
+    target, share, before = np.ones(count), np.ones(count), np.ones(count)
     gain, loss, change, need = np.zeros(count), np.zeros(count), np.zeros(count), np.zeros(count)
-    before = np.ones(count)
-    spread_shares(kind, parent_from, parent_of, weight, target, share)
     full_utility, full_load = utility_and_load(
         kind, parent_from, parent_of, work, flow, piece_from, piece_low, piece_slope, share, drop_seconds
     )
     least_slope = 1e-9 * (piece_slope.max() if len(piece_slope) and piece_slope.max() > 0 else 1.0)
-    rows = np.empty((256, 4))
-    changes = np.empty((256, 3))
-    row_count, change_count, saved = 0, 0, 0.0
-    listed, follow = 0, len(order) > 0
+    rows, changes = np.empty((256, 4)), np.empty((256, 3))
+    row_count, change_count, listed, saved, lost = 0, 0, 0, 0.0, 0.0
+    # Without joins everything is linear between two events, so the rows between them need no new look.
+    linear = drop_seconds == 0 and len(order) == 0 and not np.any(kind == JOIN)
     while True:
         _ratios(
             kind, parent_from, parent_of, weight, work, piece_from, piece_low, piece_slope, target, share, least_slope,
             gain, loss,
         )  # fmt: skip
-        best, least, wanted = -1, np.inf, 0.0
-        if follow:
-            while listed < len(order) and share[int(order[listed, 0])] <= order[listed, 1] + TINY:
-                listed += 1
-            if listed < len(order):
-                best, wanted, least = int(order[listed, 0]), order[listed, 1], order[listed, 2]
+        if len(order) > 0:
+            listed = _next_listed(order, listed, share)
+            if listed == len(order):
+                break
+            best, ratio = int(order[listed, 0]), order[listed, 2]
+            move = min(step, share[best] - order[listed, 1])
         else:
-            for node in range(count):
-                if kind[node] == PLACE and share[node] > TINY and gain[node] > 1e-300:
-                    ratio = loss[node] / gain[node]
-                    # Of equal ratios the larger gain: the place further up.
-                    if ratio < least * (1 - 1e-12) or (ratio <= least * (1 + 1e-12) and gain[node] > gain[best]):
-                        best, least = node, ratio
-        if best < 0:
-            break
-        move = min(step, share[best])
-        if follow:
-            move = min(move, share[best] - wanted)
-        elif drop_seconds == 0:
-            # With a cost per drop a first step must not be cut short: it has to pay for the drop.
-            move = min(move, _reach(
-                kind, parent_from, parent_of, weight, piece_from, piece_low, piece_slope, target, share, best, change
-            ))  # fmt: skip
-        target[best] = share[best] - move
-        if target[best] < TINY:
-            target[best] = 0.0
+            best, ratio = _best_place(kind, share, gain, loss)
+            if best < 0:
+                break
+            move = share[best]
+            if drop_seconds == 0:
+                # With a cost per drop a first step must not be cut short: it has to pay for the drop.
+                move = _reach(
+                    kind, parent_from, parent_of, weight, piece_from, piece_low, piece_slope, target, share, best,
+                    change,
+                )  # fmt: skip
+            move = move if linear else min(step, move)
+        start = share[best]
+        target[best] = start - move if start - move > TINY else 0.0
         spread_shares(kind, parent_from, parent_of, weight, target, share)
         if _push_up(kind, parent_from, parent_of, target, share, need):
             spread_shares(kind, parent_from, parent_of, weight, target, share)
@@ -214,22 +262,22 @@ def build_rows(
         )
         if full_load - load <= saved * (1 + 1e-12) + 1e-300:
             continue  # a drop that does not pay yet: the next row has it too
-        saved = full_load - load
-        if row_count == len(rows):
-            larger = np.empty((2 * len(rows), 4))
-            larger[:row_count] = rows
-            rows = larger
-        rows[row_count, 0], rows[row_count, 1] = saved, full_utility - utility
-        rows[row_count, 2], rows[row_count, 3] = least, float(best)
-        for node in range(count):
-            if kind[node] == PLACE and target[node] != before[node]:
-                if change_count == len(changes):
-                    more = np.empty((2 * len(changes), 3))
-                    more[:change_count] = changes
-                    changes = more
-                changes[change_count, 0], changes[change_count, 1] = float(row_count), float(node)
-                changes[change_count, 2] = target[node]
-                change_count += 1
-                before[node] = target[node]
+        saved_before, lost_before = saved, lost
+        saved, lost = full_load - load, full_utility - utility
+        parts = int(np.ceil(move / step - 1e-9))
+        for part in range(1, parts):
+            done = part * step / move
+            rows, changes = _room(rows, row_count), _room(changes, change_count)
+            rows[row_count, 0] = saved_before + done * (saved - saved_before)
+            rows[row_count, 1] = lost_before + done * (lost - lost_before)
+            rows[row_count, 2], rows[row_count, 3] = ratio, float(best)
+            changes[change_count, 0], changes[change_count, 1] = float(row_count), float(best)
+            changes[change_count, 2] = start - part * step
+            row_count += 1
+            change_count += 1
+        rows = _room(rows, row_count)
+        rows[row_count, 0], rows[row_count, 1] = saved, lost
+        rows[row_count, 2], rows[row_count, 3] = ratio, float(best)
+        changes, change_count = _note_changes(kind, target, before, row_count, changes, change_count)
         row_count += 1
     return rows[:row_count].copy(), changes[:change_count].copy()
