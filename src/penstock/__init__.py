@@ -16,10 +16,15 @@ if TYPE_CHECKING:
         PlanLogError,
     )
     from penstock.model.load import Cost, Load
+    from penstock.model.network_plan import Drop, NetworkPlan
     from penstock.model.plan import Plan
+    from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.contract import Policy
     from penstock.policy.priority import Priority
+    from penstock.policy.roadmap import RoadMap
+    from penstock.spark.network import Network, Stream
+    from penstock.spark.network_run import NetworkRun, OutputStatus
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -31,21 +36,32 @@ __all__ = [
     "Batch",
     "Cost",
     "Decision",
+    "Drop",
     "EnvironmentMissingError",
     "Governor",
+    "Histogram",
     "InvalidInputError",
     "KeepAll",
+    "LatencyGraph",
     "Load",
+    "LossTolerance",
+    "Network",
+    "NetworkPlan",
+    "NetworkRun",
     "NotSupportedError",
+    "OutputStatus",
     "PenstockError",
     "Plan",
     "PlanLogError",
     "Policy",
     "Priority",
+    "RoadMap",
     "Run",
     "Shedder",
     "Status",
+    "Stream",
     "Uniform",
+    "ValueGraph",
     "compound_key",
     "local_session",
     "shed",
@@ -57,21 +73,32 @@ _HOMES = {
     "Batch": "penstock.model.batch",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
+    "Drop": "penstock.model.network_plan",
     "EnvironmentMissingError": "penstock.model.errors",
     "Governor": "penstock.control.governor",
+    "Histogram": "penstock.model.quality",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "LatencyGraph": "penstock.model.quality",
     "Load": "penstock.model.load",
+    "LossTolerance": "penstock.model.quality",
+    "Network": "penstock.spark.network",
+    "NetworkPlan": "penstock.model.network_plan",
+    "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
+    "OutputStatus": "penstock.spark.network_run",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
+    "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "Stream": "penstock.spark.network",
     "Uniform": "penstock.policy.baseline",
+    "ValueGraph": "penstock.model.quality",
     "compound_key": "penstock.spark.sampler",
     "local_session": "penstock.spark.session",
     "shed": "penstock.spark.shed",
