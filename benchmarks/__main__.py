@@ -10,11 +10,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.mechanism import mechanisms
+from benchmarks.network import networks
 from benchmarks.overload import overload
+from benchmarks.roadmap import gaps, speed
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism")
+PARTS = ("idle", "overload", "mechanism", "roadmap", "network")
 
 
 def main() -> None:
@@ -37,6 +39,10 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "roadmap" in chosen:
+            tables += [speed(progress), gaps(progress)]
+        if "network" in chosen:
+            tables += networks(spark, progress)
     for table in tables:
         console.print(table)
 

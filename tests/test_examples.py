@@ -19,3 +19,15 @@ def test_the_example_counts_its_clicks_and_says_what_it_shed():
     assert done.returncode == 0, done.stderr[-2000:]
     assert "612,000 offered = " in done.stdout
     assert "sum(shed)" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_network_of_the_example_answers_through_the_burst():
+    shortened = "from examples import network; network.main(seconds=2.0, burst=20_000)"
+    done = subprocess.run(
+        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "44,000 offered = " in done.stdout
+    assert "total_error" in done.stdout

@@ -220,13 +220,6 @@ def test_a_second_source_joins_and_unites_with_the_first(spark, checkpoint, tmp_
     assert joined.where("r.id < 350").count() == 350
 
 
-def refuse(error, said, build, spark, checkpoint):
-    network = ps.Network(checkpoint=checkpoint)
-    source = network.source("events", events(spark), row_id="id", event_time="at")
-    with pytest.raises(error, match=said):
-        build(network, source, spark)
-
-
 def _two_value_columns(network, source, spark):
     graph = ps.ValueGraph.of((0, 1, 1.0))
     source.output("a", value={"value": graph})
@@ -244,23 +237,33 @@ def _aggregate_of_aggregate(network, source, spark):
     network.answers()
 
 
-@pytest.mark.parametrize(
-    ("error", "said", "build"),
-    [
-        (InvalidInputError, "makes the column 'kind', which there is already", lambda n, s, _: s.map("m", kind=F.lit(1))),
-        (InvalidInputError, "must make columns", lambda n, s, _: s.map("m")),
-        (InvalidInputError, "must be a multiple of slide_seconds", lambda n, s, _: s.aggregate("a", window_seconds=5, slide_seconds=2)),
-        (InvalidInputError, "given twice", lambda n, s, _: s.filter("f", "kind = 1").filter("f", "kind = 1")),
-        (InvalidInputError, "must be a streaming DataFrame", lambda n, s, spark: n.source("x", spark.range(1), row_id="id")),
-        (InvalidInputError, "has no column 'nope'", lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
-        (InvalidInputError, "must name one column", lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
-        (NotSupportedError, "go by one column", _two_value_columns),
-        (NotSupportedError, "below a join only filters", _aggregate_below_join),
-        (NotSupportedError, "only outputs may", _aggregate_of_aggregate),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_built_is_refused_with_the_reason(error, said, build, spark, checkpoint):
-    refuse(error, said, build, spark, checkpoint)
+REFUSED = {
+    "makes the column 'kind', which there is already": (InvalidInputError, lambda n, s, _: s.map("m", kind=F.lit(1))),
+    "must make columns": (InvalidInputError, lambda n, s, _: s.map("m")),
+    "must be a multiple of slide_seconds": (
+        InvalidInputError,
+        lambda n, s, _: s.aggregate("a", window_seconds=5, slide_seconds=2),
+    ),
+    "given twice": (InvalidInputError, lambda n, s, _: s.filter("f", "kind = 1").filter("f", "kind = 1")),
+    "must be a streaming DataFrame": (
+        InvalidInputError,
+        lambda n, s, spark: n.source("x", spark.range(1), row_id="id"),
+    ),
+    "has no column 'nope'": (InvalidInputError, lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
+    "must name one column": (InvalidInputError, lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
+    "go by one column": (NotSupportedError, _two_value_columns),
+    "below a join only filters": (NotSupportedError, _aggregate_below_join),
+    "only outputs may": (NotSupportedError, _aggregate_of_aggregate),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_cannot_be_built_is_refused_with_the_reason(said, spark, checkpoint):
+    error, build = REFUSED[said]
+    network = ps.Network(checkpoint=checkpoint)
+    source = network.source("events", events(spark), row_id="id", event_time="at")
+    with pytest.raises(error, match=said):
+        build(network, source, spark)
 
 
 def test_shedding_must_be_one_of_four(checkpoint):

@@ -54,7 +54,7 @@ def _positions(network: Network) -> dict[str, tuple[float, float]]:
         for number, name in enumerate(sorted(names, key=lambda name: wanted[name])):
             rank[name] = number
     tallest = max(len(names) for names in columns)
-    at = {}
+    at: dict[str, tuple[float, float]] = {}
     for number, names in enumerate(columns):
         top = MARGIN + (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
         for name in names:
@@ -116,7 +116,7 @@ def quality_svg(
     """
     width, height, left, bottom, top = 260, 170, 40, 36, 24
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    low, high = min(xs), max(max(xs), min(xs) + 1e-9)
+    low, high = min(xs), max(*xs, min(xs) + 1e-9)
     most = max(*ys, 1e-9)
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -133,7 +133,8 @@ def quality_svg(
         f'<line x1="{left}" y1="{top}" x2="{left}" y2="{base}" stroke="{FAINT}"/>',
         f'<polyline points="{line}" fill="none" stroke="#2471a3" stroke-width="2"/>',
         f'<text x="{left}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}">{low:g}</text>',
-        f'<text x="{width - 12}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">{high:g}</text>',
+        f'<text x="{width - 12}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}" '
+        f'text-anchor="end">{high:g}</text>',
         f'<text x="{left - 4}" y="{top + 8}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">{most:g}</text>',
         f'<text x="{left - 4}" y="{base}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">0</text>',
         f'<text x="{(left + width) / 2:.0f}" y="{height - 6}" {FONT} font-size="10" fill="{INK}" '

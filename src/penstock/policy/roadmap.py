@@ -151,7 +151,8 @@ class RoadMap:
         for number, nodes in enumerate(graph.components()):
             arrays: Any = graph_arrays(graph, nodes)
             order = static_order(arrays) if rule == "static" else NO_ORDER
-            made, changed = build_rows(*arrays.values(), step, drop_seconds, order)
+            build: Any = build_rows
+            made, changed = build(*arrays.values(), step, drop_seconds, order)
             if len(made):
                 made[:, 3] = number
                 changed[:, 1] = np.array(nodes)[changed[:, 1].astype(np.int64)]
@@ -223,11 +224,8 @@ class RoadMap:
     def coefficients(self, index: int) -> dict[str, float]:
         """Seconds saved per tuple of each source in a row; for random drops."""
         whole, left = self.network.coefficients(), self.network.coefficients(self.row(index).plan.arc_keep)
-        return {source.name: whole[(OUTSIDE, source.name)] - left[(OUTSIDE, source.name)] for source in self._sources}
-
-    @property
-    def _sources(self) -> tuple[Any, ...]:
-        return self.network.sources
+        names = [source.name for source in self.network.sources]
+        return {name: whole[(OUTSIDE, name)] - left[(OUTSIDE, name)] for name in names}
 
     def _drops(self, index: int) -> dict[Arc, Drop]:
         share, keeps = self._shares(index), self.keeps(index)
@@ -319,7 +317,7 @@ def _merge(rows: list[Floats], changes: list[Floats]) -> tuple[Floats, Floats]:
     first = np.cumsum([0, *(len(part) for part in rows[:-1])])
     new_index = np.empty(len(order), dtype=np.int64)
     new_index[order] = np.arange(len(order))
-    moved = np.concatenate([part + [start, 0, 0] for part, start in zip(changes, first, strict=True)])
+    moved = np.concatenate([part + np.array([start, 0, 0]) for part, start in zip(changes, first, strict=True)])
     moved[:, 0] = new_index[moved[:, 0].astype(np.int64)]
     moved = moved[np.argsort(moved[:, 0], kind="stable")]
     together = np.concatenate(rows)[order]

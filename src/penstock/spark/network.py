@@ -189,7 +189,7 @@ class Network:
         return self._model
 
     def answers(self) -> DataFrame:
-        """Compile to a streaming DataFrame with the answers of all outputs; see the guide on networks for its columns."""
+        """Compile to a streaming DataFrame with the answers of all outputs; docs/networks.md names its columns."""
         from penstock.spark.network_compile import compile_network
 
         return compile_network(self)

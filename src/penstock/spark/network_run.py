@@ -16,16 +16,19 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.network_learning import NetworkCounts, NetworkLearning, with_values
 from penstock.model.batch import Batch
-from penstock.model.network import OUTSIDE, Arc, arc_name
+from penstock.model.load import Cost
+from penstock.model.network import Arc, Output, arc_name
 from penstock.model.network import Network as NetworkModel
 from penstock.model.network_plan import NetworkPlan
 from penstock.policy.latency_target import best_target
 from penstock.policy.plan_table import PlanTable, TableRow, input_uniform_table, keep_all_table, road_map_table
 from penstock.policy.roadmap import RoadMap
+from penstock.policy.semantic import mean_utility
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_planner import NetworkPlanner
+from penstock.spark.network_steps import AggregateStep
 from penstock.spark.runtime import Run
 from penstock.spark.storage import Folder
 
@@ -85,6 +88,13 @@ class NetworkBatch:
     def utility(self) -> float:
         """Utility of all outputs together."""
         return sum(output.utility for output in self.outputs)
+
+
+def _sum(metrics: Mapping[str, Any], kind: str, end: str) -> float:
+    """Sum a metric over all arcs into a node."""
+    return sum(
+        float(value or 0) for name, value in metrics.items() if name.startswith(f"{kind}:") and name.endswith(f">{end}")
+    )
 
 
 def start_network(network: Network, writer: DataStreamWriter) -> NetworkRun:
@@ -158,6 +168,11 @@ class NetworkRun(Run):
     def latency_seconds(self) -> float:
         """The latency target in force."""
         return self._latency_seconds
+
+    @property
+    def learned_cost(self) -> Cost | None:
+        """What a batch costs: to start, and per row of the sources that is processed whole or dropped at once."""
+        return self._controller.guidance(now=0.0).cost
 
     @property
     def network_batches(self) -> list[NetworkBatch]:
@@ -272,10 +287,7 @@ class NetworkRun(Run):
     def _arc_counts(self, counts: NetworkCounts) -> tuple[ArcCount, ...]:
         found = []
         for arc in self._layout.arcs:
-            kept = counts.kept[arc]
-            # An arc out of a source begins behind the drop in front of it.
-            source = arc[0] in self._network.steps.sources
-            offered = counts.kept[(OUTSIDE, arc[0])] if source else counts.offered(arc)
+            kept, offered = counts.kept[arc], counts.offered(arc)
             found.append(ArcCount(arc=arc, offered=offered, kept=kept, shed=offered - kept))
         return tuple(found)
 
@@ -285,21 +297,14 @@ class NetworkRun(Run):
         row = self._row_in_force(plan)
         found = []
         for output in self._network.model.outputs:
-            end = output.name
-            if self._network.steps.steps.get(output.input).__class__.__name__ == "AggregateStep":
-                end = output.input
-            reached = sum(
-                int(v or 0) for name, v in metrics.items() if name.startswith("reached:") and name.endswith(f">{end}")
-            )
-            weight = sum(
-                float(v or 0) for name, v in metrics.items() if name.startswith("weight:") and name.endswith(f">{end}")
-            )
+            step = self._network.steps.steps.get(output.input)
+            end = output.input if isinstance(step, AggregateStep) else output.name
+            reached, weight = _sum(metrics, "reached", end), _sum(metrics, "weight", end)
             delivered = min(1.0, reached / weight) if weight else self._expected(output.name, row)
             delivered *= self._kept_by_value(output.name, plan, counts)
-            if output.value is not None and row is not None:
-                worth = row.utilities.get(output.name, 0.0)
-            else:
-                worth = output.importance * output.loss.utility(delivered)
+            worth = output.importance * output.loss.utility(delivered)
+            if output.value is not None:
+                worth = output.importance * self._value_utility(output, plan, counts, _sum(metrics, "worth", end))
             if output.latency is not None and batch.latency_seconds is not None:
                 worth *= output.latency.utility(batch.latency_seconds)
             found.append(
@@ -313,6 +318,19 @@ class NetworkRun(Run):
                 )
             )
         return tuple(found)
+
+    def _value_utility(self, output: Output, plan: NetworkPlan, counts: NetworkCounts, worth: float) -> float:
+        """What the values delivered are worth, against all: those counted in front of the first drop by value."""
+        assert output.value is not None  # noqa: S101 - asked for outputs with value graphs
+        base = self._statistics.base_flows()
+        flows = self._statistics.flows(plan.arc_keep)
+        whole = 0.0
+        for arc, lanes in counts.lanes.items():
+            if output.name in self._below(arc[1]) and base[arc] > 0 and flows[arc] > 0:
+                passed = base[(output.input, output.name)] / base[arc]
+                offered = sum(mean_utility(output.value, *lane) * count for lane, count in lanes.items())
+                whole += offered * passed * base[arc] / flows[arc]
+        return min(1.0, worth / whole) if whole else 1.0
 
     def _expected(self, name: str, row: TableRow | None) -> float:
         return row.cursors.get(name, 1.0) if row else 1.0

@@ -53,7 +53,7 @@ class PlanLog:
     def record(self, decision: Decision) -> Decision:
         """Write the decision for a batch unless there is one; either way return the one in force."""
         digest = self._store_rates(decision.plan.key_keep)
-        fields = {
+        fields: dict[str, Any] = {
             "version": VERSION,
             "batch": decision.batch_id,
             "keep": decision.plan.keep,
