@@ -83,11 +83,14 @@ def networks(spark: SparkSession, progress: Progress) -> list[Table]:
     arrivals = Arrivals.of(
         (CALM_SECONDS, capacity / 2), (STEP_SECONDS, TIMES * capacity), (AFTER_SECONDS, capacity / 2)
     )
-    title = f"Six outputs, {origin}; calm, then {TIMES:g}x the capacity of {capacity:,.0f} rows/s; target {TARGET_SECONDS:g} s"
+    title = (
+        f"Six outputs, {origin}; calm, then {TIMES:g}x the capacity of {capacity:,.0f} rows/s; "
+        f"target {TARGET_SECONDS:g} s"
+    )
     summary = Table(title=title, title_justify="left")
     for heading in (
-        "policy", "utility of 6.5 under load", "latency p50, s", "p95, s", "late batches", "plans", "shed after", "restarts",
-        "shared operator per row",
+        "policy", "utility of 6.5 under load", "latency p50, s", "p95, s", "late batches", "plans", "sheds after",
+        "restarts", "shared operator per row",
     ):  # fmt: skip
         summary.add_column(heading, justify="right")
     detail = Table(title="Delivered share (and utility) of each output under load", title_justify="left")

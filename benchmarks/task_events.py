@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,7 @@ class TaskEventsReader(DataSourceStreamReader):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         edges = np.linspace(start["tuples"], end["tuples"], self._partitions + 1).astype(int).tolist()
-        return [Range(low, high) for low, high in zip(edges, edges[1:], strict=False)]
+        return [Range(low, high) for low, high in pairwise(edges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)

@@ -144,8 +144,12 @@ class NetworkRun(Run):
         self._network_batches: list[NetworkBatch] = []
         self._since_rebuild = 0
         self._arc_ledger = planner.log.path / "arcs"
-        self._table = self._make_table()
-        planner.publish(self._table, latency_seconds=self._latency_seconds)
+        # What an earlier run has learned stands until this one knows better.
+        earlier = planner.published(shedding=network.shedding)
+        self._table = earlier[0] if earlier else self._make_table()
+        if earlier and network.latency_chosen:
+            self._latency_seconds = earlier[1]
+        self._publish_table()
         first = next(iter(network.steps.sources.values())).frame
         super().__init__(
             spark=first.sparkSession,
@@ -244,7 +248,12 @@ class NetworkRun(Run):
             self._since_rebuild = 0
             self._table = self._make_table()
             self._latency_seconds = self._choose_latency()
-            self._network_planner.publish(self._table, latency_seconds=self._latency_seconds)
+            self._publish_table()
+
+    def _publish_table(self) -> None:
+        self._network_planner.publish(
+            self._table, latency_seconds=self._latency_seconds, shedding=self._network.shedding
+        )
 
     def _make_table(self) -> PlanTable:
         shedding, statistics = self._network.shedding, self._statistics
