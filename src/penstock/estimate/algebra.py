@@ -6,6 +6,8 @@ Formulas are written once, over anything that has these operations: NumPy arrays
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -41,6 +43,26 @@ class Algebra(Protocol):
         """Pass a number on where something holds; missing elsewhere."""
         ...
 
+    def let(self, numbers: Sequence[Number], body: Callable[..., Any]) -> Any:
+        """Compute numbers once, then what rests on them; a Spark formula would else repeat them wherever they occur."""
+        ...
+
+    def answer(self, **fields: Number) -> Any:
+        """Put an answer together from its fields."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """An answer with bounds, as arrays; NaN where they cannot be given."""
+
+    value: Number
+    lower: Number
+    upper: Number
+    relative_error: Number
+    share: Number
+    reliable: Number
+
 
 class NumPy:
     """The operations on floats and arrays."""
@@ -69,3 +91,11 @@ class NumPy:
     def known(self, holds: Number, number: Number) -> Number:
         """Pass a number on where something holds; NaN elsewhere."""
         return np.where(holds, number, np.nan)
+
+    def let(self, numbers: Sequence[Number], body: Callable[..., Any]) -> Any:
+        """Hand on what is computed already."""
+        return body(*numbers)
+
+    def answer(self, **fields: Number) -> Interval:
+        """Put an answer together from its fields."""
+        return Interval(**fields)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.estimate.algebra import Number, NumPy
-from penstock.estimate.interval import Aggregate, Interval, Within, interval
+from penstock.estimate.algebra import Interval, Number, NumPy
+from penstock.estimate.interval import Aggregate, Within, interval
 from penstock.estimate.moments import Moments
 
 
@@ -118,7 +118,8 @@ def intervals(
 ) -> Interval:
     """Answer for arrays of moments at once; what is missing is NaN."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        return interval(moments, aggregate, NumPy(), confidence=confidence, method=method, within=within)
+        answered: Interval = interval(moments, aggregate, NumPy(), confidence=confidence, method=method, within=within)
+        return answered
 
 
 def _known(number: Number) -> float | None:

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 from penstock.estimate.algebra import Algebra, Number
 from penstock.model.error_target import require_confidence, require_method
@@ -86,21 +86,18 @@ METHODS: dict[str, Rule] = {
 FREEDOM_PER_EQUAL = 2.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interval:
-    """An answer with bounds, in numbers of any one kind; missing where they cannot be given."""
-
-    value: Number
-    lower: Number
-    upper: Number
-    relative_error: Number
-    share: Number
-    reliable: Number
+# Powers of the value that the answer needs, and that its spread needs.
+NEEDED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "count": ((0,), (0,)),
+    "sum": ((0, 1), (0, 2)),
+    "avg": ((0, 1), (0, 1, 2)),
+    "variance": ((0, 1, 2), (0, 1, 2, 3, 4)),
+}
 
 
 def interval(
     sums: Sums, aggregate: Aggregate, algebra: Algebra, *, confidence: float, method: str, within: Within = None
-) -> Interval:
+) -> Any:
     """Answer one aggregate from its sums.
 
     The variance of values is at the mercy of the largest, and a sample does not show those that it missed. So it has no
@@ -109,36 +106,44 @@ def interval(
     require(aggregate, confidence=confidence, method=method, within=within)
     rule = METHODS[method]
     some = sums.tuples > 0
-    answer, z = _linearised(sums, aggregate, algebra)
-    spread = _dot(_square(z), sums.spread[method])
-    low, high = (sums.low, sums.high) if within is None else within
-    worst = rule.factor(sums.heaviest) * _largest_square(z, low, high, algebra)
-    if method == "hoeffding" and within is not None:
-        # The range is known, so nothing need be assumed of the tuples that were dropped.
-        spread = _bounded_spread(sums, z, within, algebra, confidence)
-    equals = algebra.ratio(spread, worst)
-    quantile = _quantile(method, confidence)
-    if method == "normal":
-        quantile = quantile + algebra.ratio(quantile**3 + quantile, 4 * FREEDOM_PER_EQUAL * equals)
-    half = quantile * algebra.sqrt(algebra.larger(spread, 0.0))
     exact = some & (sums.heaviest <= 1)
-    enough = (sums.tuples >= rule.tuples[aggregate]) & (equals >= rule.equals)
-    if aggregate == "variance" and within is None:
-        enough = enough & (sums.tuples < 0)
-    reliable = exact | (some & enough)
-    lower, upper = _clamped(sums, aggregate, algebra, (answer - half, answer + half), within)
-    lower = algebra.known(reliable, algebra.where(exact, answer, lower))
-    upper = algebra.known(reliable, algebra.where(exact, answer, upper))
-    size = algebra.larger(answer, -answer)
-    error = algebra.ratio(algebra.larger(upper - answer, answer - lower), size)
-    return Interval(
-        value=answer if aggregate == "count" else algebra.known(some, answer),
-        lower=lower,
-        upper=upper,
-        relative_error=algebra.where(exact, 0.0, error),
-        share=algebra.ratio(sums.tuples, sums.weighted[0]),
-        reliable=algebra.where(reliable, True, False),
-    )
+
+    def measure(answer: Number, *z: Number) -> Any:
+        spread = _dot(_square(z), sums.spread[method])
+        if method == "hoeffding" and within is not None:
+            # The range is known, so nothing need be assumed of the tuples that were dropped.
+            spread = _bounded_spread(sums, z, within, algebra, confidence)
+        heaviest = rule.factor(sums.heaviest)
+        seen = heaviest * _largest_square(z, sums.low, sums.high, algebra)
+        possible = seen if within is None else heaviest * _largest_square(z, *within, algebra)
+        return algebra.let([answer, spread, algebra.ratio(spread, seen), algebra.ratio(spread, possible)], judge)
+
+    def judge(answer: Number, spread: Number, equals_seen: Number, equals: Number) -> Any:
+        half = _quantile(method, confidence) * algebra.sqrt(algebra.larger(spread, 0.0))
+        if method == "normal":
+            half = half * _widening(confidence, equals_seen, algebra)
+        enough = (sums.tuples >= rule.tuples[aggregate]) & (equals >= rule.equals)
+        if aggregate == "variance" and within is None:
+            enough = exact
+        lower, upper = _clamped(sums, aggregate, algebra, (answer - half, answer + half), within)
+        reliable = exact | (some & enough)
+        return algebra.let([answer, algebra.where(reliable, True, False), lower, upper], state)
+
+    def state(answer: Number, reliable: Number, lower: Number, upper: Number) -> Any:
+        lower = algebra.known(reliable, algebra.where(exact, answer, lower))
+        upper = algebra.known(reliable, algebra.where(exact, answer, upper))
+        distance = algebra.larger(upper - answer, answer - lower)
+        error = algebra.ratio(distance, algebra.larger(answer, -answer))
+        return algebra.answer(
+            value=answer if aggregate == "count" else algebra.known(some, answer),
+            lower=lower,
+            upper=upper,
+            relative_error=algebra.where(exact, 0.0, error),
+            share=algebra.ratio(sums.tuples, sums.weighted[0]),
+            reliable=reliable,
+        )
+
+    return _linearised(sums, aggregate, algebra, measure)
 
 
 def require(aggregate: str, *, confidence: float, method: str, within: Within) -> None:
@@ -156,23 +161,32 @@ def require(aggregate: str, *, confidence: float, method: str, within: Within) -
         )
 
 
-def _linearised(sums: Sums, aggregate: Aggregate, algebra: Algebra) -> tuple[Number, list[Number]]:
-    """Give the answer, and the coefficients of the polynomial z in the value."""
+def _linearised(sums: Sums, aggregate: Aggregate, algebra: Algebra, then: Callable[..., Any]) -> Any:
+    """Hand on the answer, and the coefficients of the polynomial z in the value."""
     weight = sums.weighted[0]
     if aggregate == "count":
-        return weight, [1.0]
+        return then(weight, 1.0)
     if aggregate == "sum":
-        return sums.weighted[1], [0.0, 1.0]
-    mean = algebra.ratio(sums.weighted[1], weight)
+        return then(sums.weighted[1], 0.0, 1.0)
+    each, mean = algebra.ratio(1.0, weight), algebra.ratio(sums.weighted[1], weight)
     if aggregate == "avg":
-        return mean, [algebra.ratio(-mean, weight), algebra.ratio(1.0, weight)]
-    variance = algebra.larger(algebra.ratio(sums.weighted[2], weight) - mean * mean, 0.0)
-    coefficients = (mean * mean - variance, -2 * mean, 1.0)
-    return variance, [algebra.ratio(coefficient, weight) for coefficient in coefficients]
+        return algebra.let([mean, each], lambda mean, each: then(mean, -mean * each, each))
+    square = algebra.ratio(sums.weighted[2], weight)
+
+    def spread_out(mean: Number, each: Number, variance: Number) -> Any:
+        return then(variance, (mean * mean - variance) * each, -2.0 * mean * each, each)
+
+    return algebra.let([mean, each, algebra.larger(square - mean * mean, 0.0)], spread_out)
+
+
+def _widening(confidence: float, equals: Number, algebra: Algebra) -> Number:
+    """Widen as Student's t does (its expansion), with degrees of freedom in proportion to the equal contributions."""
+    quantile = _quantile("normal", confidence)
+    return 1.0 + algebra.ratio((quantile**2 + 1) / (4 * FREEDOM_PER_EQUAL), equals)
 
 
 def _bounded_spread(
-    sums: Sums, z: list[Number], within: tuple[float, float], algebra: Algebra, confidence: float
+    sums: Sums, z: Sequence[Number], within: tuple[float, float], algebra: Algebra, confidence: float
 ) -> Number:
     # Σw³ over the survivors estimates Σw² over the input; as a count of at most `heaviest` squared tuples each, it is
     # itself no further off than Hoeffding's bound of the count.
@@ -187,7 +201,7 @@ def _quantile(method: str, confidence: float) -> float:
     return math.sqrt(math.log(2 / (1 - confidence)) / 2)
 
 
-def _square(z: list[Number]) -> list[Number]:
+def _square(z: Sequence[Number]) -> list[Number]:
     """Multiply a polynomial with itself."""
     square: list[Number] = [0.0] * (2 * len(z) - 1)
     for i, one in enumerate(z):
@@ -207,7 +221,7 @@ def _dot(polynomial: list[Number], moments: Sequence[Number]) -> Number:
     return total
 
 
-def _largest_square(z: list[Number], low: Number, high: Number, algebra: Algebra) -> Number:
+def _largest_square(z: Sequence[Number], low: Number, high: Number, algebra: Algebra) -> Number:
     """Bound z² over the values between low and high: at either end, or where a parabola turns."""
     ends = [_at(z, low), _at(z, high)]
     if len(z) == 3:
@@ -219,7 +233,7 @@ def _largest_square(z: list[Number], low: Number, high: Number, algebra: Algebra
     return largest
 
 
-def _at(z: list[Number], value: Number) -> Number:
+def _at(z: Sequence[Number], value: Number) -> Number:
     total = z[-1]
     for coefficient in reversed(z[:-1]):
         total = total * value + coefficient
