@@ -44,9 +44,9 @@ class Sums(Protocol):
     @property
     def tuples(self) -> Number: ...  # noqa: D102
     @property
-    def weighted(self) -> Sequence[Number]: ...  # noqa: D102
+    def weighted(self) -> Any: ...  # noqa: D102 - by power of the value
     @property
-    def spread(self) -> Mapping[str, Sequence[Number]]: ...  # noqa: D102
+    def spread(self) -> Mapping[str, Any]: ...  # noqa: D102 - by method, then by power of the value
     @property
     def low(self) -> Number: ...  # noqa: D102
     @property
@@ -210,7 +210,7 @@ def _square(z: Sequence[Number]) -> list[Number]:
     return square
 
 
-def _dot(polynomial: list[Number], moments: Sequence[Number]) -> Number:
+def _dot(polynomial: list[Number], moments: Any) -> Number:
     """Sum coefficients times moments; moments that a coefficient of zero makes needless are not even asked for."""
     needed = [
         i for i, coefficient in enumerate(polynomial) if not (isinstance(coefficient, float) and coefficient == 0)
