@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.control.governor import Decision, Governor
     from penstock.model.batch import Batch
+    from penstock.model.error_target import MaxError
     from penstock.model.errors import (
         EnvironmentMissingError,
         InvalidInputError,
         NotSupportedError,
         PenstockError,
         PlanLogError,
+        TargetMissedError,
     )
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.contract import Policy
     from penstock.policy.priority import Priority
+    from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -36,6 +39,7 @@ __all__ = [
     "InvalidInputError",
     "KeepAll",
     "Load",
+    "MaxError",
     "NotSupportedError",
     "PenstockError",
     "Plan",
@@ -45,10 +49,17 @@ __all__ = [
     "Run",
     "Shedder",
     "Status",
+    "TargetMissedError",
     "Uniform",
+    "avg",
     "compound_key",
+    "count",
+    "count_distinct",
     "local_session",
+    "quantile",
     "shed",
+    "sum",
+    "variance",
 ]
 
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
@@ -62,6 +73,7 @@ _HOMES = {
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
     "Load": "penstock.model.load",
+    "MaxError": "penstock.model.error_target",
     "NotSupportedError": "penstock.model.errors",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
@@ -71,10 +83,17 @@ _HOMES = {
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",
+    "count": "penstock.spark.answers",
+    "count_distinct": "penstock.spark.answers",
     "local_session": "penstock.spark.session",
+    "quantile": "penstock.spark.answers",
     "shed": "penstock.spark.shed",
+    "sum": "penstock.spark.answers",
+    "variance": "penstock.spark.answers",
 }
 
 

@@ -21,6 +21,10 @@ class EnvironmentMissingError(PenstockError):
     """Something outside Python that Penstock needs is missing or too old."""
 
 
+class TargetMissedError(PenstockError):
+    """An answer is further off than its target allows, and the query was to stop then."""
+
+
 class NotSupportedError(PenstockError, NotImplementedError):
     """What was asked for cannot work here."""
 

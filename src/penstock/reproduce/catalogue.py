@@ -36,6 +36,14 @@ FIGURES: dict[str, Entry] = {
         title="Where two queries that share an operator shed (Example 1)",
         home="penstock.reproduce.sampling03:example1",
     ),
+    "sampling/tradeoff": Entry(
+        title="Largest relative error against load, for three ways to sample",
+        home="penstock.reproduce.sampling03_tradeoff:tradeoff",
+    ),
+    "sampling/coverage": Entry(
+        title="Stated against observed coverage of the intervals",
+        home="penstock.reproduce.sampling03_coverage:coverage",
+    ),
 }
 
 
