@@ -33,6 +33,9 @@ SHEDDER = np.dtype(
         ("price_limit", np.float64),  # density: what a tuple may cost per unit of utility
         ("price_ceiling", np.float64),  # density: about the highest price seen lately
         ("min_keep", np.float64),  # density: the floor under each tuple's keep rate
+        ("target", np.float64),  # density: share of tau that the queue is held at
+        ("bend", np.float64),  # density: how far the price limit bends with the queue at once
+        ("drift", np.float64),  # density: how far each tuple moves it for good
     ]
 )
 OPERATOR = np.dtype(
@@ -105,7 +108,7 @@ def keeps(shedder: Any, window: NDArray[np.float64], now: float, cost: float, dr
 
 
 @compiled
-def learn(operator: Any, pair: Cells, snapshot: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float) -> bool:  # fmt: skip
+def learn(operator: Any, pair: Cells, snapshot: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float) -> bool:  # fmt: skip
     """Take in one execution (UPDATE in Listing 3.1); True if the pair is to be sent to the shedder before it goes on.
 
     After True the caller takes a copy of the pair and calls :func:`sent`. An eager operator sends every snapshot.
@@ -123,12 +126,12 @@ def learn(operator: Any, pair: Cells, snapshot: Cells, coefficients: NDArray[np.
         else:
             take_snapshot(pair, snapshot)
     if not send:
-        add_cost(pair, coefficients, item, seconds)
+        add_cost(pair, coefficients, item, seconds, weight)
     return send
 
 
 @compiled
-def sent(operator: Any, pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float) -> None:
+def sent(operator: Any, pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float) -> None:
     """Go on after a pair was sent: start anew, or let the past fade, then take in the execution that was left out."""
     if operator.eager:
         if pair[0, :, 0].sum() > operator.fade_above:
@@ -136,7 +139,7 @@ def sent(operator: Any, pair: Cells, coefficients: NDArray[np.uint64], item: np.
     else:
         pair[:] = 0.0
         operator.state = START
-    add_cost(pair, coefficients, item, seconds)
+    add_cost(pair, coefficients, item, seconds, weight)
 
 
 @compiled

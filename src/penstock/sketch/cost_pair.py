@@ -41,14 +41,14 @@ def expected_cost(pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64
 
 
 @compiled
-def add_cost(pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float) -> None:
-    """Learn from one execution."""
+def add_cost(pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float) -> None:
+    """Learn from one execution, which stands for ``weight`` tuples that were offered."""
     rows = pair.shape[0]
     columns = np.uint64(pair.shape[1])
     for row in range(rows):
         column = column_of(item, coefficients, row, columns)
-        pair[row, column, 0] += 1.0
-        pair[row, column, 1] += seconds
+        pair[row, column, 0] += weight
+        pair[row, column, 1] += weight * seconds
 
 
 @compiled
@@ -61,10 +61,10 @@ def expected_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, 
 
 
 @compiled
-def add_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, seconds: NDArray[np.float64]) -> None:
+def add_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, seconds: NDArray[np.float64], weights: NDArray[np.float64]) -> None:  # fmt: skip
     """Learn from a sequence of executions."""
     for index in range(items.size):
-        add_cost(pair, coefficients, items[index], seconds[index])
+        add_cost(pair, coefficients, items[index], seconds[index], weights[index])
 
 
 @compiled
@@ -131,11 +131,14 @@ class CostPair:
         """Mean cost of all executions; None before the first."""
         return float(self.cells[0, :, COST].sum()) / self.executed if self.executed else None
 
-    def update(self, items: Items, seconds: NDArray[np.float64]) -> None:
-        """Learn what each execution took."""
-        if seconds.size != items.size:
+    def update(
+        self, items: Items, seconds: NDArray[np.float64], weights: NDArray[np.float64] | None = None
+    ) -> None:
+        """Learn what each execution took; with weights, as if each survivor came as often as it stands for."""
+        weights = np.ones(items.size) if weights is None else weights
+        if not items.size == seconds.size == weights.size:
             raise InvalidInputError(f"every item needs its time: got {items.size} items and {seconds.size} times")
-        add_costs(self.cells, self.coefficients, items, np.ascontiguousarray(seconds, dtype=np.float64))
+        add_costs(self.cells, self.coefficients, items, np.ascontiguousarray(seconds, dtype=np.float64), weights)
 
     def estimate(self, items: Items, *, fallback_seconds: float | None = None) -> NDArray[np.float64]:
         """Estimate what each item costs; unseen ones cost the fallback, by default the mean."""
