@@ -42,7 +42,9 @@ class Learning:
         Send every snapshot, without waiting for estimates to settle, and halve the pair instead of resetting it.
     sync_every_tuples
         Ask the operator how late it really is each time this many tuples were kept; 0 asks with each new pair only,
-        as the paper does.
+        as the paper does. Deviation: when all costs double at once (phase F of the paper's figure 9), the first
+        pair that knows it waits in the queue that it is to shorten, and its reply waits once more; asking regularly
+        finds the backlog early.
     fade_above_tuples
         An eager pair is halved when it holds more than this.
     seed
@@ -55,8 +57,8 @@ class Learning:
     tolerance: float = 0.05
     by_traffic: bool = False
     eager: bool = False
-    sync_every_tuples: int = 0
-    fade_above_tuples: float = 65_536.0
+    sync_every_tuples: int = 512
+    fade_above_tuples: float = 4_096.0
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -36,6 +36,30 @@ FIGURES: dict[str, Entry] = {
         title="Where two queries that share an operator shed (Example 1)",
         home="penstock.reproduce.sampling03:example1",
     ),
+    "las/fig4": Entry(
+        title="Latency and drops against the under-provisioning",
+        home="penstock.reproduce.las20:fig4",
+    ),
+    "las/fig5": Entry(
+        title="Latency and drops against the threshold",
+        home="penstock.reproduce.las20:fig5",
+    ),
+    "las/fig6": Entry(
+        title="Latency and drops against the highest cost",
+        home="penstock.reproduce.las20:fig6",
+    ),
+    "las/fig7": Entry(
+        title="Latency and drops against the skew of the items",
+        home="penstock.reproduce.las20:fig7",
+    ),
+    "las/fig8": Entry(
+        title="Latency, drops and learning time against the precision of the sketches",
+        home="penstock.reproduce.las20:fig8",
+    ),
+    "las/fig9": Entry(
+        title="Seven phases of changing load, items and costs, simulated",
+        home="penstock.reproduce.las20:fig9",
+    ),
 }
 
 

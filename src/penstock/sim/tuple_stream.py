@@ -64,3 +64,34 @@ def item_costs(rng: np.random.Generator, *, highest_seconds: float, items: int =
     """Give as many items each of 64 costs, from a 64th of the highest up to it, in random order."""
     values = np.linspace(highest_seconds / COST_VALUES, highest_seconds, COST_VALUES)
     return rng.permutation(np.repeat(values, items // COST_VALUES))
+
+
+PHASE_TUPLES = 20_000
+PHASES = ("A", "B", "C", "D", "E", "F", "G")
+# Time between tuples, in mean costs of phase A; what costs are multiplied by; whether the frequent item is expensive.
+_GAPS = {"A": 1.0, "B": 0.5, "C": 1.0, "D": 1.0, "E": 1.5, "F": 1.0, "G": 1.0}
+_SLOWER = {"F": 2.0}
+_SWAPPED = ("D", "E", "F")
+
+
+def seven_phases(
+    *, seed: int, phase_tuples: int = PHASE_TUPLES, highest_seconds: float = HIGHEST_SECONDS, load: float = 1.0
+) -> TupleStream:
+    """Draw the stream of [LAS20] figure 9: load, distribution and costs change abruptly from phase to phase.
+
+    A and C fit exactly; B brings twice as many tuples; from D to F the most frequent item changes places with one of
+    the highest cost; E leaves room to spare; F doubles every cost; G is A again. ``load`` scales the rate of all.
+    """
+    rng = np.random.default_rng(seed)
+    costs_of = item_costs(rng, highest_seconds=highest_seconds)
+    expensive = int(np.flatnonzero(costs_of == costs_of.max())[-1])
+    numbers = [zipf_numbers(rng, phase_tuples, skew=1.0) for _ in PHASES]
+    mean_seconds = costs_of[numbers[0]].mean()
+    costs, gaps = [], []
+    for phase, drawn in zip(PHASES, numbers, strict=True):
+        if phase in _SWAPPED:
+            frequent, rare = drawn == 0, drawn == expensive
+            drawn[frequent], drawn[rare] = expensive, 0
+        costs.append(costs_of[drawn] * _SLOWER.get(phase, 1.0))
+        gaps.append(np.full(phase_tuples, mean_seconds * _GAPS[phase] / load))
+    return TupleStream(items_of(np.concatenate(numbers)), np.cumsum(np.concatenate(gaps)), np.concatenate(costs), 0)
