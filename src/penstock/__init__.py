@@ -12,14 +12,19 @@ if TYPE_CHECKING:
         EnvironmentMissingError,
         InvalidInputError,
         NotSupportedError,
+        OperatorError,
         PenstockError,
         PlanLogError,
     )
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
+    from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
+    from penstock.policy.density import Density
+    from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
+    from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -28,15 +33,24 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AverageLatency",
     "Batch",
     "Cost",
     "Decision",
+    "Density",
     "EnvironmentMissingError",
+    "FullKnowledge",
     "Governor",
     "InvalidInputError",
     "KeepAll",
+    "Learning",
     "Load",
+    "LoadAware",
+    "MaximumLatency",
     "NotSupportedError",
+    "Operator",
+    "OperatorError",
+    "OperatorRun",
     "PenstockError",
     "Plan",
     "PlanLogError",
@@ -45,24 +59,36 @@ __all__ = [
     "Run",
     "Shedder",
     "Status",
+    "StrawMan",
     "Uniform",
+    "WindowLatency",
     "compound_key",
     "local_session",
+    "operator",
     "shed",
 ]
 
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
+    "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
+    "Density": "penstock.policy.density",
     "EnvironmentMissingError": "penstock.model.errors",
+    "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "Learning": "penstock.policy.load_aware",
     "Load": "penstock.model.load",
+    "LoadAware": "penstock.policy.load_aware",
+    "MaximumLatency": "penstock.policy.constraint",
     "NotSupportedError": "penstock.model.errors",
+    "Operator": "penstock.spark.operator",
+    "OperatorError": "penstock.model.errors",
+    "OperatorRun": "penstock.spark.operator",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
@@ -71,9 +97,12 @@ _HOMES = {
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "StrawMan": "penstock.policy.load_aware",
     "Uniform": "penstock.policy.baseline",
+    "WindowLatency": "penstock.policy.constraint",
     "compound_key": "penstock.spark.sampler",
     "local_session": "penstock.spark.session",
+    "operator": "penstock.spark.operator",
     "shed": "penstock.spark.shed",
 }
 

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.model.errors import require_fraction, require_not_negative, require_positive
-from penstock.policy.constraint import Constraint
+from penstock.policy.constraint import MAXIMUM, Constraint
 from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE, CheckUtility, Learning, new_shedder
 from penstock.policy.shedding import NOP, RUN, admit, breaks_constraint, queuing_seconds
 from penstock.sketch.jit import compiled
 
 CEILING_FADES = 1.0 / 8192
 LOWEST_LIMIT = 1e-4
+CREDIT, STEP = 2.0, 0.5
 
 
 @compiled
@@ -41,8 +42,13 @@ def keep_rate(shedder: Any, window: NDArray[np.float64], now: float, cost: float
         shedder.price_ceiling = max(price, shedder.price_ceiling * (1.0 - CEILING_FADES))
         shedder.price_limit = shedder.price_ceiling if resting else shedder.price_limit
     target = shedder.target * shedder.limit_seconds
-    # 1 with an empty queue, 0 at the target, -1 at twice the target and beyond.
-    slack = max(-1.0, (target - queued) / target) if target > 0.0 else (1.0 if queued == 0.0 else -1.0)
+    if shedder.constraint != MAXIMUM and shedder.admitted > 0.0:
+        # An average that is still low leaves room for a longer queue: nothing is shed while the load fits.
+        remembered = min(shedder.admitted, float(window.size)) if window.size > 0 else shedder.admitted
+        target += CREDIT * max(0.0, target - shedder.queued_seconds / remembered)
+    # Up to 1 with an empty queue, 0 at the target, -1 far beyond it. A target below the price of a single tuple is no
+    # measure for the queue, which moves in such steps.
+    slack = min(1.0, max(-1.0, (target - queued) / max(target, STEP * shedder.price_ceiling, 1e-12)))
     limit = shedder.price_limit * np.exp(shedder.drift * slack)
     shedder.price_limit = min(max(limit, LOWEST_LIMIT * shedder.price_ceiling), shedder.price_ceiling)
     if price <= shedder.price_limit * (1.0 + shedder.bend * slack) and not breaks_constraint(shedder, window, queued):
@@ -98,7 +104,7 @@ class Density:
     learning: Learning = field(default_factory=_eager)
     min_keep: float = 0.05
     true_costs: bool = False
-    target: float = 0.9
+    target: float = 0.85
     bend: float = 0.25
     drift: float = 0.004
     check_utility: CheckUtility | None = None

@@ -36,8 +36,8 @@ class Learning:
     tolerance
         The pair is sent when estimates moved by no more than this share since the snapshot before (mu).
     by_traffic
-        Weigh each cell by its traffic in that comparison. Cells that are hardly used then no longer delay the first
-        model of a large sketch.
+        Weigh each cell by its traffic in that comparison. Deviation: the paper weighs all cells alike, and cells that
+        are hardly used then delay the first model of a large sketch, or on a skewed stream, by thousands of tuples.
     eager
         Send every snapshot, without waiting for estimates to settle, and halve the pair instead of resetting it.
     sync_every_tuples
@@ -55,7 +55,7 @@ class Learning:
     delta: float = 0.1
     every_tuples: int = 1024
     tolerance: float = 0.05
-    by_traffic: bool = False
+    by_traffic: bool = True
     eager: bool = False
     sync_every_tuples: int = 512
     fade_above_tuples: float = 4_096.0

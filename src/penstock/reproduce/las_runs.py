@@ -38,7 +38,7 @@ class Point:
     highest_seconds: float = HIGHEST_SECONDS
     skew: float = 1.0
     eps: float = 0.05
-    by_traffic: bool = False
+    by_traffic: bool = True
     tuples: int = TUPLES
     calm: int = CALM_TUPLES
 
