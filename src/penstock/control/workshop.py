@@ -8,12 +8,13 @@ plan alone: a replayed batch sheds the same tuples, however long they take to ex
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import numpy as np
 
-from penstock.control.guidance import fade
 from penstock.model.errors import InvalidInputError, require_not_negative
 from penstock.policy.constraint import MAXIMUM, Constraint
 from penstock.policy.load_aware import LEARNED, MEAN
@@ -27,6 +28,7 @@ MEAN_BATCH_SHARE, WORST_BATCH_SHARE = 0.58, 0.42
 QUEUE_SHARE = 0.05
 LEAST_BUDGET_SHARE = 0.1
 FIRST_FIXED_SECONDS = 0.2
+FIXED_REMEMBERED = 7
 SLOWEST_PACE, FASTEST_PACE = 0.2, 5.0
 
 
@@ -236,6 +238,7 @@ class Workshop:
         self._constraint = constraint
         self._known = resume or Learned(published_at=0.0)
         self._batches = 0
+        self._fixed: deque[float] = deque(maxlen=FIXED_REMEMBERED)
 
     def learn(self, reports: Sequence[PartitionReport], plan: WorkPlan, *, duration_seconds: float) -> None:
         """Take in one batch: merge the sketches, keep the backlogs apart."""
@@ -283,7 +286,9 @@ class Workshop:
             # The first batch of a run starts workers and compiles code.
             return self._known.fixed_seconds
         own = max(0.0, duration_seconds - max(report.work_seconds for report in reports))
-        return fade(self._known.fixed_seconds, min(own, self._constraint.seconds))
+        # The median: a batch that started new workers says nothing about the next one.
+        self._fixed.append(own)
+        return median(self._fixed)
 
     def _costs(self, reports: Sequence[PartitionReport]) -> dict[str, object]:
         learning = self._policy.learning

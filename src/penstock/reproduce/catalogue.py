@@ -60,6 +60,14 @@ FIGURES: dict[str, Entry] = {
         title="Seven phases of changing load, items and costs, simulated",
         home="penstock.reproduce.las20:fig9",
     ),
+    "las/fig10": Entry(
+        title="Seven phases on Spark, target two seconds",
+        home="penstock.reproduce.las_spark:fig10",
+    ),
+    "las/fig11": Entry(
+        title="Mentions in tweets on Spark, costs of 1, 5 and 25 ms",
+        home="penstock.reproduce.las_spark:fig11",
+    ),
 }
 
 

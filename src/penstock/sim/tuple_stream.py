@@ -75,12 +75,20 @@ _SWAPPED = ("D", "E", "F")
 
 
 def seven_phases(
-    *, seed: int, phase_tuples: int = PHASE_TUPLES, highest_seconds: float = HIGHEST_SECONDS, load: float = 1.0
+    *, seed: int, phase_tuples: int = PHASE_TUPLES, highest_seconds: float = HIGHEST_SECONDS
 ) -> TupleStream:
-    """Draw the stream of [LAS20] figure 9: load, distribution and costs change abruptly from phase to phase.
+    """Draw the stream of [LAS20] figure 9, without a calm of its own: the learning phase lies in phase A."""
+    numbers, costs, gaps = phase_numbers(seed=seed, phase_tuples=phase_tuples, highest_seconds=highest_seconds)
+    return TupleStream(items_of(numbers), np.cumsum(gaps), costs, 0)
+
+
+def phase_numbers(
+    *, seed: int, phase_tuples: int, highest_seconds: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """Draw item numbers, costs and gaps of seven phases: load, distribution and costs change abruptly.
 
     A and C fit exactly; B brings twice as many tuples; from D to F the most frequent item changes places with one of
-    the highest cost; E leaves room to spare; F doubles every cost; G is A again. ``load`` scales the rate of all.
+    the highest cost; E leaves room to spare; F doubles every cost; G is A again.
     """
     rng = np.random.default_rng(seed)
     costs_of = item_costs(rng, highest_seconds=highest_seconds)
@@ -93,5 +101,5 @@ def seven_phases(
             frequent, rare = drawn == 0, drawn == expensive
             drawn[frequent], drawn[rare] = expensive, 0
         costs.append(costs_of[drawn] * _SLOWER.get(phase, 1.0))
-        gaps.append(np.full(phase_tuples, mean_seconds * _GAPS[phase] / load))
-    return TupleStream(items_of(np.concatenate(numbers)), np.cumsum(np.concatenate(gaps)), np.concatenate(costs), 0)
+        gaps.append(np.full(phase_tuples, mean_seconds * _GAPS[phase]))
+    return np.concatenate(numbers), np.concatenate(costs), np.concatenate(gaps)
