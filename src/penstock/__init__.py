@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         EnvironmentMissingError,
         InvalidInputError,
         NotSupportedError,
+        OperatorError,
         PenstockError,
         PlanLogError,
         TargetMissedError,
@@ -20,9 +21,13 @@ if TYPE_CHECKING:
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
+    from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
+    from penstock.policy.density import Density
+    from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -31,16 +36,25 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AverageLatency",
     "Batch",
     "Cost",
     "Decision",
+    "Density",
     "EnvironmentMissingError",
+    "FullKnowledge",
     "Governor",
     "InvalidInputError",
     "KeepAll",
+    "Learning",
     "Load",
+    "LoadAware",
     "MaxError",
+    "MaximumLatency",
     "NotSupportedError",
+    "Operator",
+    "OperatorError",
+    "OperatorRun",
     "PenstockError",
     "Plan",
     "PlanLogError",
@@ -49,13 +63,16 @@ __all__ = [
     "Run",
     "Shedder",
     "Status",
+    "StrawMan",
     "TargetMissedError",
     "Uniform",
+    "WindowLatency",
     "avg",
     "compound_key",
     "count",
     "count_distinct",
     "local_session",
+    "operator",
     "quantile",
     "shed",
     "sum",
@@ -65,16 +82,25 @@ __all__ = [
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
+    "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
+    "Density": "penstock.policy.density",
     "EnvironmentMissingError": "penstock.model.errors",
+    "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "Learning": "penstock.policy.load_aware",
     "Load": "penstock.model.load",
+    "LoadAware": "penstock.policy.load_aware",
     "MaxError": "penstock.model.error_target",
+    "MaximumLatency": "penstock.policy.constraint",
     "NotSupportedError": "penstock.model.errors",
+    "Operator": "penstock.spark.operator",
+    "OperatorError": "penstock.model.errors",
+    "OperatorRun": "penstock.spark.operator",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
@@ -83,13 +109,16 @@ _HOMES = {
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "StrawMan": "penstock.policy.load_aware",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "WindowLatency": "penstock.policy.constraint",
     "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",
     "count": "penstock.spark.answers",
     "count_distinct": "penstock.spark.answers",
     "local_session": "penstock.spark.session",
+    "operator": "penstock.spark.operator",
     "quantile": "penstock.spark.answers",
     "shed": "penstock.spark.shed",
     "sum": "penstock.spark.answers",

@@ -44,6 +44,38 @@ FIGURES: dict[str, Entry] = {
         title="Stated against observed coverage of the intervals",
         home="penstock.reproduce.sampling03_coverage:coverage",
     ),
+    "las/fig4": Entry(
+        title="Latency and drops against the under-provisioning",
+        home="penstock.reproduce.las20:fig4",
+    ),
+    "las/fig5": Entry(
+        title="Latency and drops against the threshold",
+        home="penstock.reproduce.las20:fig5",
+    ),
+    "las/fig6": Entry(
+        title="Latency and drops against the highest cost",
+        home="penstock.reproduce.las20:fig6",
+    ),
+    "las/fig7": Entry(
+        title="Latency and drops against the skew of the items",
+        home="penstock.reproduce.las20:fig7",
+    ),
+    "las/fig8": Entry(
+        title="Latency, drops and learning time against the precision of the sketches",
+        home="penstock.reproduce.las20:fig8",
+    ),
+    "las/fig9": Entry(
+        title="Seven phases of changing load, items and costs, simulated",
+        home="penstock.reproduce.las20:fig9",
+    ),
+    "las/fig10": Entry(
+        title="Seven phases on Spark, target two seconds",
+        home="penstock.reproduce.las_spark:fig10",
+    ),
+    "las/fig11": Entry(
+        title="Mentions in tweets on Spark, costs of 1, 5 and 25 ms",
+        home="penstock.reproduce.las_spark:fig11",
+    ),
 }
 
 
