@@ -137,13 +137,16 @@ def _appetite(concept: GroupConcept, rule: Rule) -> Floats:
         return np.ones(concept.groups)
     if rule == "proportional":
         return concept.counts.astype(np.float64)
-    appetite = concept.variation()
-    # Without any spread, one tuple tells as much as all: then groups share alike.
-    return appetite if appetite.any() else np.ones(concept.groups)
+    return concept.variation()
 
 
 def _fill(appetite: Floats, sizes: Floats, prices: Floats, budget: float) -> Floats:
-    """Find the level at which the quotas use up the budget; every group has at least one tuple."""
+    """Find the level at which the quotas use up the budget; every group has at least one tuple.
+
+    Where no group has any appetite, all share alike.
+    """
+    if not appetite.any():
+        appetite = np.ones(len(appetite))
     hungry = appetite > 0
     low, high = 0.0, float((sizes[hungry] / appetite[hungry]).max())
     for _ in range(HALVINGS):

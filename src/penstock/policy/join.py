@@ -100,7 +100,7 @@ def _appetite(pairs: Ints, left_variation: Floats, right_variation: Floats) -> F
     """
     alike = np.ones(len(pairs))
     sides = [pairs * (varied if varied.any() else alike) for varied in (left_variation, right_variation)]
-    return np.maximum(np.concatenate(sides), np.finfo(np.float64).tiny)
+    return np.concatenate(sides)
 
 
 def _placed(concept: GroupConcept, at: Ints, tuples: Ints) -> Ints:

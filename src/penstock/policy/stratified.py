@@ -112,3 +112,25 @@ def spread(numbers: Ints, *, seed: int) -> Ints:
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((mixed ^ (mixed >> np.uint64(31))) >> np.uint64(64 - HASH_BITS)).astype(np.int64)
+
+
+def batch_thresholds(quotas: Quotas, least_hashes: Ints) -> Ints:
+    """Thresholds by group for a filter that looks at one tuple at a time, where the groups of the batch are known.
+
+    A tuple survives if its hash lies below its group's threshold, so a group keeps its quota on average only. The
+    threshold is raised to just above the group's least hash where that is larger: a group with a quota always keeps a
+    tuple. That happens to one in ``exp(quota)`` groups, and its weight, the inverse of the threshold, is then that much
+    smaller.
+
+    >>> import numpy as np
+    >>> from penstock.policy.allocation import allocate
+    >>> from penstock.policy.groups import GroupConcept
+    >>> quotas = allocate(GroupConcept.of(np.repeat([1, 2], [100, 10])), 20)
+    >>> (batch_thresholds(quotas, np.array([WHOLE // 2, 7])) / WHOLE).round(3).tolist()
+    [0.5, 1.0]
+    """
+    rates = np.divide(
+        quotas.tuples, quotas.concept.counts, out=np.ones(quotas.concept.groups), where=quotas.concept.counts > 0
+    )
+    thresholds = np.round(rates * WHOLE).astype(np.int64)
+    return np.where(quotas.tuples > 0, np.maximum(thresholds, least_hashes + 1), 0)
