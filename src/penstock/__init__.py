@@ -18,17 +18,20 @@ if TYPE_CHECKING:
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
+    from penstock.policy.concept import ConceptDriven
     from penstock.policy.contract import Policy
     from penstock.policy.priority import Priority
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
+    from penstock.spark.windows import join_pairs, shed_join, shed_windows
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Batch",
+    "ConceptDriven",
     "Cost",
     "Decision",
     "EnvironmentMissingError",
@@ -47,14 +50,18 @@ __all__ = [
     "Status",
     "Uniform",
     "compound_key",
+    "join_pairs",
     "local_session",
     "shed",
+    "shed_join",
+    "shed_windows",
 ]
 
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
     "Batch": "penstock.model.batch",
+    "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
     "EnvironmentMissingError": "penstock.model.errors",
@@ -73,8 +80,11 @@ _HOMES = {
     "Status": "penstock.spark.runtime",
     "Uniform": "penstock.policy.baseline",
     "compound_key": "penstock.spark.sampler",
+    "join_pairs": "penstock.spark.windows",
     "local_session": "penstock.spark.session",
     "shed": "penstock.spark.shed",
+    "shed_join": "penstock.spark.windows",
+    "shed_windows": "penstock.spark.windows",
 }
 
 

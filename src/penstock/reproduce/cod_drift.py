@@ -182,4 +182,5 @@ def _so_far(batch: Ints, memory: ConceptMemory) -> Ints:
     plan = ConceptDriven().decide(load)
     memory.learn(map(str, batch[:: max(1, len(batch) // SAMPLE_TUPLES)].tolist()))
     thresholds = np.array([round(plan.keep_of(str(key)) * WHOLE) for key in range(GROUPS)])
-    return np.maximum(thresholds, 1)[batch]
+    chosen: Ints = np.maximum(thresholds, 1)[batch]
+    return chosen

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policy.groups import Floats, GroupConcept
+from penstock.policy.groups import Floats, GroupConcept, Ints
 from penstock.policy.join import JoinQuotas, allocate_join
 from penstock.policy.stratified import WHOLE, Codes, select, spread
 from penstock.reproduce.cod_streams import task_events, users
@@ -22,7 +22,7 @@ class Side:
     concept: GroupConcept
     codes: Codes
     values: Floats
-    hashes: Codes
+    hashes: Ints
 
     @staticmethod
     def of(keys: Codes, values: Floats, *, seed: int) -> Side:
@@ -39,8 +39,8 @@ class Side:
         """Weighted number of tuples and weighted sum of values, by key."""
         groups, codes = self.concept.groups, self.codes[kept]
         return (
-            np.bincount(codes, weights=weights, minlength=groups),
-            np.bincount(codes, weights=weights * self.values[kept], minlength=groups),
+            np.bincount(codes, weights=weights, minlength=groups).astype(np.float64),
+            np.bincount(codes, weights=weights * self.values[kept], minlength=groups).astype(np.float64),
         )
 
 
