@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
+    from penstock.policy.concept import ConceptDriven
     from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
     from penstock.policy.density import Density
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
+    from penstock.spark.windows import join_pairs, shed_join, shed_windows
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AverageLatency",
     "Batch",
+    "ConceptDriven",
     "Cost",
     "Decision",
     "Density",
@@ -71,10 +74,13 @@ __all__ = [
     "compound_key",
     "count",
     "count_distinct",
+    "join_pairs",
     "local_session",
     "operator",
     "quantile",
     "shed",
+    "shed_join",
+    "shed_windows",
     "sum",
     "variance",
 ]
@@ -84,6 +90,7 @@ __all__ = [
 _HOMES = {
     "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
+    "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
     "Density": "penstock.policy.density",
@@ -117,10 +124,13 @@ _HOMES = {
     "compound_key": "penstock.spark.sampler",
     "count": "penstock.spark.answers",
     "count_distinct": "penstock.spark.answers",
+    "join_pairs": "penstock.spark.windows",
     "local_session": "penstock.spark.session",
     "operator": "penstock.spark.operator",
     "quantile": "penstock.spark.answers",
     "shed": "penstock.spark.shed",
+    "shed_join": "penstock.spark.windows",
+    "shed_windows": "penstock.spark.windows",
     "sum": "penstock.spark.answers",
     "variance": "penstock.spark.answers",
 }

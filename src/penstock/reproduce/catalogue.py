@@ -76,6 +76,18 @@ FIGURES: dict[str, Entry] = {
         title="Mentions in tweets on Spark, costs of 1, 5 and 25 ms",
         home="penstock.reproduce.las_spark:fig11",
     ),
+    "cod/fig2": Entry(
+        title="Concept drift, and shedding when the concept is swapped (Fig. 2)",
+        home="penstock.reproduce.cod_drift:fig2",
+    ),
+    "cod/fig9": Entry(
+        title="Error of Concept-Driven shedding and of Uniform, at the same volume (Fig. 9)",
+        home="penstock.reproduce.cod_accuracy:fig9",
+    ),
+    "cod/fig10": Entry(
+        title="Error against processed volume, by route (Fig. 10)",
+        home="penstock.reproduce.cod_accuracy:fig10",
+    ),
 }
 
 

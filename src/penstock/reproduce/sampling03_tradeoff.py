@@ -15,7 +15,7 @@ from penstock.policy.sampling import (
     least_relative_error,
     place,
 )
-from penstock.policy.windows import TimeWindow
+from penstock.policy.window_size import TimeWindow
 from penstock.reproduce.figure import Claim, Figure, Series
 
 SEED = 2004

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.model.errors import InvalidInputError
 from penstock.policy.sampling import Query, effective_keep
-from penstock.policy.windows import CountWindow, TimeWindow
+from penstock.policy.window_size import CountWindow, TimeWindow
 
 
 def keep_at(window, rate):
