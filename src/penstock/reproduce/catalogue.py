@@ -88,6 +88,26 @@ FIGURES: dict[str, Entry] = {
         title="Error against processed volume, by route (Fig. 10)",
         home="penstock.reproduce.cod_accuracy:fig10",
     ),
+    "aurora/fig8": Entry(
+        title="Loss tolerance and predicates derived from a value graph (Table 1, Figure 8)",
+        home="penstock.reproduce.aurora03:fig8",
+    ),
+    "aurora/fig9": Entry(
+        title="Tuple utility lost by each policy as rates rise",
+        home="penstock.reproduce.aurora03_loss:fig9",
+    ),
+    "aurora/fig10": Entry(
+        title="Value utility lost by each policy as rates rise",
+        home="penstock.reproduce.aurora03_loss:fig10",
+    ),
+    "aurora/fig11": Entry(
+        title="Random against semantic drops, by skew of the utilities",
+        home="penstock.reproduce.aurora03_skew:fig11",
+    ),
+    "aurora/fig12": Entry(
+        title="Drops at the input against drops inside, with a shared operator",
+        home="penstock.reproduce.aurora03_skew:fig12",
+    ),
 }
 
 
