@@ -19,7 +19,9 @@ if TYPE_CHECKING:
         TargetMissedError,
     )
     from penstock.model.load import Cost, Load
+    from penstock.model.network_plan import Drop, NetworkPlan
     from penstock.model.plan import Plan
+    from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.concept import ConceptDriven
     from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from penstock.policy.density import Density
     from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
+    from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.network import Network, Stream
+    from penstock.spark.network_run import NetworkRun, OutputStatus
     from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
@@ -44,31 +49,42 @@ __all__ = [
     "Cost",
     "Decision",
     "Density",
+    "Drop",
     "EnvironmentMissingError",
     "FullKnowledge",
     "Governor",
+    "Histogram",
     "InvalidInputError",
     "KeepAll",
+    "LatencyGraph",
     "Learning",
     "Load",
     "LoadAware",
+    "LossTolerance",
     "MaxError",
     "MaximumLatency",
+    "Network",
+    "NetworkPlan",
+    "NetworkRun",
     "NotSupportedError",
     "Operator",
     "OperatorError",
     "OperatorRun",
+    "OutputStatus",
     "PenstockError",
     "Plan",
     "PlanLogError",
     "Policy",
     "Priority",
+    "RoadMap",
     "Run",
     "Shedder",
     "Status",
     "StrawMan",
+    "Stream",
     "TargetMissedError",
     "Uniform",
+    "ValueGraph",
     "WindowLatency",
     "avg",
     "compound_key",
@@ -94,31 +110,42 @@ _HOMES = {
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
     "Density": "penstock.policy.density",
+    "Drop": "penstock.model.network_plan",
     "EnvironmentMissingError": "penstock.model.errors",
     "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
+    "Histogram": "penstock.model.quality",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "LatencyGraph": "penstock.model.quality",
     "Learning": "penstock.policy.load_aware",
     "Load": "penstock.model.load",
     "LoadAware": "penstock.policy.load_aware",
+    "LossTolerance": "penstock.model.quality",
     "MaxError": "penstock.model.error_target",
     "MaximumLatency": "penstock.policy.constraint",
+    "Network": "penstock.spark.network",
+    "NetworkPlan": "penstock.model.network_plan",
+    "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
     "OperatorRun": "penstock.spark.operator",
+    "OutputStatus": "penstock.spark.network_run",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
+    "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
     "StrawMan": "penstock.policy.load_aware",
+    "Stream": "penstock.spark.network",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "ValueGraph": "penstock.model.quality",
     "WindowLatency": "penstock.policy.constraint",
     "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",

@@ -139,14 +139,29 @@ def semantic_arcs(network: Network) -> frozenset[Arc]:
     return frozenset(found)
 
 
-def place_graph(network: Network, *, semantic: bool, chunk_size: float | None = None) -> PlaceGraph:
-    """Reduce a network to the graph over shares of its places, unions, joins and outputs."""
-    return _Builder(network, semantic=semantic, chunk_size=chunk_size).build()
+def place_graph(
+    network: Network,
+    *,
+    semantic: bool,
+    chunk_size: float | None = None,
+    spreads: Mapping[Arc, Histogram] | None = None,
+) -> PlaceGraph:
+    """Reduce a network to the graph over shares of its places, unions, joins and outputs.
+
+    Parameters
+    ----------
+    spreads
+        How values are spread at some places, where that was measured; else it follows from the sources.
+    """
+    return _Builder(network, semantic=semantic, chunk_size=chunk_size, spreads=spreads or {}).build()
 
 
 class _Builder:
-    def __init__(self, network: Network, *, semantic: bool, chunk_size: float | None) -> None:
+    def __init__(
+        self, network: Network, *, semantic: bool, chunk_size: float | None, spreads: Mapping[Arc, Histogram]
+    ) -> None:
         self._network = network
+        self._spreads = spreads
         self._chunk_size = chunk_size
         valued = [output.value for output in network.outputs if output.value is not None]
         for source in network.sources:
@@ -156,8 +171,9 @@ class _Builder:
                     "give Source(values=Histogram...)"
                 )
         self._semantic = semantic_arcs(network) if semantic else frozenset()
-        spreads = [source.values for source in network.sources if source.values is not None] if valued else []
-        edges = set(value_edges(valued, spreads, chunk_size=chunk_size))
+        known = [source.values for source in network.sources if source.values is not None] if valued else []
+        edges = set(value_edges(valued, known, chunk_size=chunk_size))
+        edges.update(edge for spread in spreads.values() for edge in spread.edges)
         if valued:
             edges.update(edge for op in network.operators for low, high, _ in op.passes for edge in (low, high))
         self._lanes: list[Range] = list(pairwise(sorted(edges))) or [(0.0, 0.0)]
@@ -189,6 +205,9 @@ class _Builder:
         graph = self._graph
         laned = arc in self._semantic
         total = float(carrier.flow.sum())
+        if arc in self._spreads and len(self._lanes) > 1 and not carrier.laned:
+            shares = np.array([self._spreads[arc].share(low, high) for low, high in self._lanes])
+            carrier = _Carrier(total * shares, carrier.ids, laned=False)
         if not laned:
             parents = tuple((parent, 1.0) for parent in carrier.ids)
             graph.places[node := graph.add(PLACE, parents, total)] = Place(arc)

@@ -29,6 +29,7 @@ import numpy as np
 from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
 from penstock.model.network import OUTSIDE, Arc, Network
 from penstock.model.network_plan import Drop, NetworkPlan
+from penstock.model.quality import Histogram
 from penstock.policy.places import Floats, Place, PlaceGraph, graph_arrays, place_graph
 from penstock.policy.roadmap_kernel import build_rows, place_keeps, spread_shares
 from penstock.policy.semantic import merged
@@ -111,6 +112,7 @@ class RoadMap:
         step: float = 0.01,
         drop_seconds: float = 0.0,
         chunk_size: float | None = None,
+        spreads: Mapping[Arc, Histogram] | None = None,
         rule: Literal["marginal", "static"] = "marginal",
     ) -> RoadMap:
         """Work out all plans.
@@ -125,6 +127,8 @@ class RoadMap:
             What a drop costs per tuple that it sees. The step must be large enough for a drop to pay.
         chunk_size
             Width of the chunks that sloped pieces of value graphs are cut into.
+        spreads
+            How values are spread at some places, where that was measured; else it follows from the sources.
         rule
             See the module.
         """
@@ -142,7 +146,7 @@ class RoadMap:
                     f"step must exceed drop_seconds over the least load coefficient, {least:g}, got {step!r}; "
                     "a smaller drop costs more than it saves"
                 )
-        graph = place_graph(network, semantic=semantic, chunk_size=chunk_size)
+        graph = place_graph(network, semantic=semantic, chunk_size=chunk_size, spreads=spreads)
         rows, changes = [], []
         for number, nodes in enumerate(graph.components()):
             arrays: Any = graph_arrays(graph, nodes)

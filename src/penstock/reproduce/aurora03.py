@@ -45,8 +45,12 @@ def fig8(*, full: bool) -> Figure:
         settings={"value graph": str(GRAPH.pieces), "histogram": str(SPREAD.bins), "step": STEP},
         series=(
             Series("(a) histogram", ("[0, 50]", "[51, 100]"), (0.4, 0.6), "value", "share of tuples"),
-            Series("(b) value graph", tuple(values), tuple(GRAPH.utility(v) for v in values), "output value", "utility"),
-            Series("(c) derived loss tolerance", shares, tuple(u for _, u in loss.points), "delivered share", "utility"),
+            Series(
+                "(b) value graph", tuple(values), tuple(GRAPH.utility(v) for v in values), "output value", "utility"
+            ),
+            Series(
+                "(c) derived loss tolerance", shares, tuple(u for _, u in loss.points), "delivered share", "utility"
+            ),
         ),
         claims=claims,
     )

@@ -60,7 +60,9 @@ def trial(network: Network, policy: str, *, capacity: float, seed: int, periods:
             seed=seed,
             periods=periods,
         )
-        runs.append((_lost(outcome.tuple_utility(losses)), _lost(outcome.value_utility(worth)), _used(outcome, capacity)))
+        runs.append(
+            (_lost(outcome.tuple_utility(losses)), _lost(outcome.value_utility(worth)), _used(outcome, capacity))
+        )
     tuples, values, busy = np.mean(runs, axis=0)
     return Trial(tuple_loss=float(tuples), value_loss=float(values), busy=float(busy))
 

@@ -116,9 +116,7 @@ def shared_network(
         above = "common"
         for number in range(filters_per_query):
             name = f"q{query}f{number}"
-            nodes.append(
-                Operator(name=name, kind="filter", inputs=(above,), seconds_per_tuple=workload.filter_seconds)
-            )
+            nodes.append(Operator(name=name, kind="filter", inputs=(above,), seconds_per_tuple=workload.filter_seconds))
             above = name
         nodes.append(Output(name=f"out{query}", input=above, value=_value_graph(workload, rng)))
     return Network(tuple(nodes))
