@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.contract import Policy
+    from penstock.policy.least_error import LeastError
     from penstock.policy.priority import Priority
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -38,6 +40,7 @@ __all__ = [
     "Governor",
     "InvalidInputError",
     "KeepAll",
+    "LeastError",
     "Load",
     "MaxError",
     "NotSupportedError",
@@ -51,6 +54,7 @@ __all__ = [
     "Status",
     "TargetMissedError",
     "Uniform",
+    "WindowAggregate",
     "avg",
     "compound_key",
     "count",
@@ -72,6 +76,7 @@ _HOMES = {
     "Governor": "penstock.control.governor",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "LeastError": "penstock.policy.least_error",
     "Load": "penstock.model.load",
     "MaxError": "penstock.model.error_target",
     "NotSupportedError": "penstock.model.errors",
@@ -85,6 +90,7 @@ _HOMES = {
     "Status": "penstock.spark.runtime",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "WindowAggregate": "penstock.spark.outputs",
     "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",
     "count": "penstock.spark.answers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.model.branches import Branches
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
 
 
@@ -46,6 +47,8 @@ class Load:
     listed_share, listed_keep
         Share of the offered tuples whose key has a rate of its own, and the share of those that survived; None until
         a plan with such keys was measured.
+    branches
+        The query's outputs, where it has several with drops of their own; None until they were measured.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class Load:
     headroom: float
     listed_share: float | None = None
     listed_keep: float | None = None
+    branches: Branches | None = None
 
     def __post_init__(self) -> None:
         require_not_negative("offered_tuples", self.offered_tuples, meaning="the size of the next batch")
