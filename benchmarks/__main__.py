@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.answers import answers_with_bounds
 from benchmarks.mechanism import mechanisms
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism")
+PARTS = ("idle", "overload", "mechanism", "answers")
 
 
 def main() -> None:
@@ -37,6 +38,8 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "answers" in chosen:
+            tables.append(answers_with_bounds(spark, progress))
     for table in tables:
         console.print(table)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
     from penstock.policy.density import Density
+    from penstock.policy.least_error import LeastError
     from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
     from penstock.policy.roadmap import RoadMap
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.spark.network import Network, Stream
     from penstock.spark.network_run import NetworkRun, OutputStatus
     from penstock.spark.operator import Operator, OperatorRun, operator
+    from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -58,6 +60,7 @@ __all__ = [
     "KeepAll",
     "LatencyGraph",
     "Learning",
+    "LeastError",
     "Load",
     "LoadAware",
     "LossTolerance",
@@ -85,6 +88,7 @@ __all__ = [
     "TargetMissedError",
     "Uniform",
     "ValueGraph",
+    "WindowAggregate",
     "WindowLatency",
     "avg",
     "compound_key",
@@ -119,6 +123,7 @@ _HOMES = {
     "KeepAll": "penstock.policy.baseline",
     "LatencyGraph": "penstock.model.quality",
     "Learning": "penstock.policy.load_aware",
+    "LeastError": "penstock.policy.least_error",
     "Load": "penstock.model.load",
     "LoadAware": "penstock.policy.load_aware",
     "LossTolerance": "penstock.model.quality",
@@ -146,6 +151,7 @@ _HOMES = {
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
     "ValueGraph": "penstock.model.quality",
+    "WindowAggregate": "penstock.spark.outputs",
     "WindowLatency": "penstock.policy.constraint",
     "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",

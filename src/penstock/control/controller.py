@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.control.branches import BranchLearner
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
 from penstock.model.batch import Batch
+from penstock.model.branches import BranchCounts
 
 
 class Controller:
@@ -40,11 +42,12 @@ class Controller:
     def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
         self._governor = governor
         self._model = CostModel()
+        self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
         self._previous: Batch | None = None
 
-    def learn(self, batch: Batch, *, offset_units: float | None = None) -> None:
+    def learn(self, batch: Batch, *, offset_units: float | None = None, branches: BranchCounts | None = None) -> None:
         """Take in a finished batch; batches must come in order."""
         known = self._known
         if batch.duration_seconds:
@@ -75,12 +78,26 @@ class Controller:
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),
+            branches=known.branches,
         )
+        if branches is not None:
+            self._learn_branches(batch, branches)
         self._previous = batch
 
     def guidance(self, *, now: float) -> Guidance:
         """Give what is known so far, stamped with the time."""
         return replace(self._known, published_at=now)
+
+    def _learn_branches(self, batch: Batch, counts: BranchCounts) -> None:
+        """Learn the outputs apart; what a kept tuple costs hangs on the drops behind it, so take it from there."""
+        if batch.duration_seconds:
+            self._branches.learn(batch, counts, seconds=batch.duration_seconds)
+        known = self._known
+        self._known = replace(
+            known,
+            branches=self._branches.branches() or known.branches,
+            cost=self._branches.cost() or known.cost,
+        )
 
     def _arrival_rate(self, batch: Batch) -> float | None:
         """Tuples per second between the last two triggers; the newest value counts most, for bursts start at once."""
