@@ -95,8 +95,8 @@ def run_queue(
             kept_since_sync = 0
         if learn(operator, pair, snapshot, coefficients, items[index], costs[index], weight):
             if posted - taken == room:
-                # The oldest letter is overtaken: the newer pair would replace it anyway.
-                taken += 1
+                # The youngest letter is replaced; the older ones keep their times of arrival.
+                posted -= 1
             mail[posted % room] = pair
             posted_at[posted % room] = done_at
             posted += 1
