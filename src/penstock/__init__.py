@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.control.governor import Decision, Governor
     from penstock.model.batch import Batch
+    from penstock.model.error_target import MaxError
     from penstock.model.errors import (
         EnvironmentMissingError,
         InvalidInputError,
         NotSupportedError,
+        OperatorError,
         PenstockError,
         PlanLogError,
+        TargetMissedError,
     )
     from penstock.model.load import Cost, Load
     from penstock.model.plan import Plan
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.concept import ConceptDriven
+    from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
+    from penstock.policy.density import Density
+    from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
+    from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -30,16 +38,26 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AverageLatency",
     "Batch",
     "ConceptDriven",
     "Cost",
     "Decision",
+    "Density",
     "EnvironmentMissingError",
+    "FullKnowledge",
     "Governor",
     "InvalidInputError",
     "KeepAll",
+    "Learning",
     "Load",
+    "LoadAware",
+    "MaxError",
+    "MaximumLatency",
     "NotSupportedError",
+    "Operator",
+    "OperatorError",
+    "OperatorRun",
     "PenstockError",
     "Plan",
     "PlanLogError",
@@ -48,28 +66,48 @@ __all__ = [
     "Run",
     "Shedder",
     "Status",
+    "StrawMan",
+    "TargetMissedError",
     "Uniform",
+    "WindowLatency",
+    "avg",
     "compound_key",
+    "count",
+    "count_distinct",
     "join_pairs",
     "local_session",
+    "operator",
+    "quantile",
     "shed",
     "shed_join",
     "shed_windows",
+    "sum",
+    "variance",
 ]
 
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
+    "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
+    "Density": "penstock.policy.density",
     "EnvironmentMissingError": "penstock.model.errors",
+    "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "Learning": "penstock.policy.load_aware",
     "Load": "penstock.model.load",
+    "LoadAware": "penstock.policy.load_aware",
+    "MaxError": "penstock.model.error_target",
+    "MaximumLatency": "penstock.policy.constraint",
     "NotSupportedError": "penstock.model.errors",
+    "Operator": "penstock.spark.operator",
+    "OperatorError": "penstock.model.errors",
+    "OperatorRun": "penstock.spark.operator",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
@@ -78,13 +116,23 @@ _HOMES = {
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "StrawMan": "penstock.policy.load_aware",
+    "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "WindowLatency": "penstock.policy.constraint",
+    "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",
+    "count": "penstock.spark.answers",
+    "count_distinct": "penstock.spark.answers",
     "join_pairs": "penstock.spark.windows",
     "local_session": "penstock.spark.session",
+    "operator": "penstock.spark.operator",
+    "quantile": "penstock.spark.answers",
     "shed": "penstock.spark.shed",
     "shed_join": "penstock.spark.windows",
     "shed_windows": "penstock.spark.windows",
+    "sum": "penstock.spark.answers",
+    "variance": "penstock.spark.answers",
 }
 
 

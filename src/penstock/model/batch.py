@@ -36,6 +36,8 @@ class Batch:
         Tuples that the source had ready at the end of the batch and did not hand over; None where it does not say.
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
+    failed
+        Tuples among the kept on which the user's operator raised, where it was told to go on.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
@@ -60,10 +62,11 @@ class Batch:
     backlog_tuples: float | None = None
     listed_offered: int = 0
     listed_kept: int = 0
+    failed: int = 0
     recounted: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_id", "offered", "kept", "shed", "listed_offered", "listed_kept"):
+        for name in ("batch_id", "offered", "kept", "shed", "listed_offered", "listed_kept", "failed"):
             require_not_negative(name, getattr(self, name), meaning="a count")
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")
         if self.offered != self.kept + self.shed:

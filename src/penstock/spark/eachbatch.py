@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -53,13 +53,14 @@ def mark_with(marking: Marking, events: DataFrame, plan: Plan, *, sample: Column
 
 
 def _counts_of(observation: Observation, batch_id: int) -> Mapping[str, Any]:
-    waiter = ThreadPoolExecutor(max_workers=1)
+    # Spark offers no timeout: without an action its getter waits for ever. A daemon thread may wait with it and
+    # does not keep the process alive; an executor's thread would.
+    counts: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
+    Thread(target=lambda: counts.put(dict(observation.get)), name="penstock-counts", daemon=True).start()
     try:
-        return waiter.submit(lambda: dict(observation.get)).result(timeout=METRICS_SECONDS)
-    except TookTooLong:
+        return counts.get(timeout=METRICS_SECONDS)
+    except Empty:
         raise InvalidInputError(
             f"the function given to start_each_batch ran no action on the rows of batch {batch_id}, so they were not "
             "counted; write them somewhere, or call .count()"
         ) from None
-    finally:
-        waiter.shutdown(wait=False)

@@ -78,6 +78,7 @@ def to_batch(
         backlog_tuples=None if backlog is None else backlog * (1.0 if tuples_per_unit is None else tuples_per_unit),
         listed_offered=int(counts.get("listed_offered") or 0),
         listed_kept=int(counts.get("listed_kept") or 0),
+        failed=int(counts.get("failed") or 0),
     )
 
 
