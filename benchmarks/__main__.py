@@ -9,12 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.concept import native_rates, window_intake, window_latency
 from benchmarks.mechanism import mechanisms
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism")
+PARTS = ("idle", "overload", "mechanism", "concept")
 
 
 def main() -> None:
@@ -37,6 +38,8 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "concept" in chosen:
+            tables += [part(spark, progress) for part in (window_latency, window_intake, native_rates)]
     for table in tables:
         console.print(table)
 

@@ -240,7 +240,7 @@ class Run:
         )
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
-        self._learn(batch, progress, counts.get("sampled_keys"))
+        self._learn(batch, progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
         self._remember(batch)
@@ -253,12 +253,13 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
-    def _learn(self, batch: Batch, progress: Progress, sampled_keys: Any) -> None:
+    def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
-            self._controller.learn(batch, offset_units=progress.offset_units, sampled_keys=sampled_keys)
+            sampled = (self._counts(progress) or {}).get("sampled_keys")
+            self._controller.learn(batch, offset_units=progress.offset_units, sampled_keys=sampled)
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
