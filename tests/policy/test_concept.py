@@ -104,6 +104,12 @@ def test_a_window_within_max_tuples_is_kept_whole():
     assert shed_window(ConceptDriven(max_tuples=50), [(codes, hashes)], concept).kept == 50
 
 
+def test_a_window_that_is_not_empty_keeps_a_tuple():
+    codes, hashes, concept = window([3])
+
+    assert shed_window(ConceptDriven(keep=0.01), [(codes, hashes)], concept).kept == 1
+
+
 def test_a_policy_that_cannot_shed_windows_is_refused():
     codes, hashes, concept = window([5])
     with pytest.raises(InvalidInputError, match="shed by ConceptDriven, Uniform or KeepAll"):

@@ -100,7 +100,9 @@ class ConceptDriven:
                 "for example ConceptDriven(keep=0.05) or ConceptDriven(max_tuples=50_000)"
             )
         share = offered_tuples * (1.0 if self.keep is None else self.keep)
-        return min(share, share if self.max_tuples is None else float(self.max_tuples))
+        budget = min(share, share if self.max_tuples is None else float(self.max_tuples))
+        # Some answer is always possible: what is not empty keeps a tuple.
+        return max(budget, 1.0) if budget > 0 else budget
 
     def quotas(self, concept: GroupConcept) -> Quotas:
         """Share the budget of a window among its groups."""
