@@ -13,6 +13,7 @@ from penstock.policy.concept import ConceptDriven
 from penstock.policy.groups import GroupConcept
 from penstock.policy.join import allocate_join
 from penstock.policy.priority import Priority
+from penstock.policy.scalar import ScalarConcept
 from penstock.policy.stratified import WHOLE, batch_thresholds, select, spread
 from penstock.policy.windows import shed_window
 
@@ -102,6 +103,20 @@ def test_a_window_within_max_tuples_is_kept_whole():
 
     assert shed_window(ConceptDriven(max_tuples=100), [(codes, hashes)], concept).kept == 100
     assert shed_window(ConceptDriven(max_tuples=50), [(codes, hashes)], concept).kept == 50
+
+
+def test_a_window_keeps_what_its_mean_and_variance_say_an_error_takes():
+    values = np.random.default_rng(1).lognormal(0, 0.5, 50_000)
+    codes = np.zeros(50_000, dtype=np.int64)
+    concept = GroupConcept.of_codes(np.array([0]), codes, values)
+    blocks = [(codes, spread(np.arange(50_000), seed=1))]
+
+    left = shed_window(ConceptDriven(relative_error=0.05), blocks, concept)
+    rows = left.rows[0]
+
+    assert left.kept == pytest.approx(50_000 * ScalarConcept.of(values).keep_for(relative_error=0.05), abs=1)
+    assert (left.weights[0] * values[rows]).sum() == pytest.approx(values.sum(), rel=0.05)
+    assert shed_window(ConceptDriven(relative_error=0.05, max_tuples=100), blocks, concept).kept == 100
 
 
 def test_a_window_that_is_not_empty_keeps_a_tuple():

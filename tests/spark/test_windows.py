@@ -305,7 +305,7 @@ def test_what_cannot_work_is_refused_before_anything_starts(spark, tmp_path, opt
 
 def test_policies_that_need_a_budget_say_so(spark, tmp_path):
     feed = Feed(spark, tmp_path)
-    with pytest.raises(ps.InvalidInputError, match="neither keep nor max_tuples"):
+    with pytest.raises(ps.InvalidInputError, match="neither keep nor max_tuples nor relative_error"):
         windows_of(feed, tmp_path, ps.ConceptDriven())
     with pytest.raises(ps.InvalidInputError, match="Uniform needs its rate"):
         windows_of(feed, tmp_path, ps.Uniform())
