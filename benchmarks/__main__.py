@@ -10,12 +10,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from benchmarks.answers import answers_with_bounds
+from benchmarks.concept import native_rates, window_intake, window_latency
 from benchmarks.mechanism import mechanisms
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism", "answers")
+PARTS = ("idle", "overload", "mechanism", "answers", "concept")
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
             tables.append(mechanisms(spark, progress))
         if "answers" in chosen:
             tables.append(answers_with_bounds(spark, progress))
+        if "concept" in chosen:
+            tables += [part(spark, progress) for part in (window_latency, window_intake, native_rates)]
     for table in tables:
         console.print(table)
 

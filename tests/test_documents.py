@@ -33,7 +33,7 @@ def patient_reader(spark):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("document", ["README.md", "docs/guide.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/guide.md", "docs/concept.md"])
 def test_the_blocks_of_a_document_run(spark, tmp_path, patient_reader, document):
     # The streams that the texts take for granted: clicks from somewhere like Kafka.
     rate = spark.readStream.format("rate").option("rowsPerSecond", 100).load()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -30,6 +31,8 @@ class Guidance:
         Arrival rate; None until measured.
     listed_share, listed_keep, branches
         See :class:`penstock.model.load.Load`.
+    key_shares
+        Share of the stream by key, for the frequent keys of the batches so far; None where nobody samples them.
     """
 
     published_at: float
@@ -42,6 +45,7 @@ class Guidance:
     listed_share: float | None = None
     listed_keep: float | None = None
     branches: Branches | None = None
+    key_shares: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to what JSON can hold."""

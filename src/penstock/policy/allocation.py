@@ -27,8 +27,6 @@ from penstock.policy.groups import Floats, GroupConcept, Ints
 Rule = Literal["equal", "proportional", "neyman"]
 Wins = Literal["budget", "coverage"]
 
-# Halvings of the level: enough for every bit of a double.
-HALVINGS = 64
 ROUNDING = 1e-9
 
 
@@ -143,19 +141,23 @@ def _appetite(concept: GroupConcept, rule: Rule) -> Floats:
 def _fill(appetite: Floats, sizes: Floats, prices: Floats, budget: float) -> Floats:
     """Find the level at which the quotas use up the budget; every group has at least one tuple.
 
-    Where no group has any appetite, all share alike.
+    What the quotas cost grows with the level in straight pieces: a group begins to grow where its share passes one
+    tuple, and ends where it is whole. Where no group has any appetite, all share alike.
     """
     if not appetite.any():
         appetite = np.ones(len(appetite))
     hungry = appetite > 0
-    low, high = 0.0, float((sizes[hungry] / appetite[hungry]).max())
-    for _ in range(HALVINGS):
-        level = (low + high) / 2
-        if float((np.clip(level * appetite, 1.0, sizes) * prices).sum()) > budget:
-            high = level
-        else:
-            low = level
-    shares = np.clip(low * appetite, 1.0, sizes)
+    eager, whole, price = appetite[hungry], sizes[hungry], prices[hungry]
+    turns = np.concatenate([1.0 / eager, whole / eager])
+    growth = np.concatenate([eager * price, -eager * price])
+    order = np.argsort(turns, kind="stable")
+    turns, slopes = turns[order], np.cumsum(growth[order])
+    costs = float(prices.sum()) + np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(turns))])
+    piece = int(np.searchsorted(costs, budget, side="right")) - 1
+    # The last piece is flat, but for rounding: all that can grow is whole.
+    rising = piece < len(turns) - 1 and slopes[piece] > 0
+    level = turns[piece] + ((budget - costs[piece]) / slopes[piece] if rising else 0.0)
+    shares = np.where(hungry, np.clip(level * appetite, 1.0, sizes), 1.0)
     spare = budget - float((shares * prices).sum())
     if spare > 1 and not hungry.all():
         # Groups without spread need one tuple only; what the others cannot use is theirs all the same.

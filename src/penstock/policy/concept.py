@@ -23,6 +23,7 @@ from penstock.model.load import Load
 from penstock.model.plan import Plan
 from penstock.policy.allocation import Quotas, Rule, Wins, allocate, share_out
 from penstock.policy.groups import GroupConcept
+from penstock.policy.scalar import ScalarConcept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,9 @@ class ConceptDriven:
         Share of the tuples to keep. None (the default) keeps what fits; windows then need ``max_tuples``.
     max_tuples
         Most tuples of a window to keep; a window that is no larger is kept whole.
+    relative_error
+        For windows: keep of each group what its mean and variance say a sum needs to be this precise in 19 windows of
+        20, within the budget if one is given too. Needs a value column.
     rule
         How the large groups share: ``"equal"``, ``"proportional"`` or ``"neyman"``, which needs a value column.
     wins
@@ -72,6 +76,7 @@ class ConceptDriven:
 
     keep: float | None = None
     max_tuples: int | None = None
+    relative_error: float | None = None
     rule: Rule = "equal"
     wins: Wins = "budget"
     passes: int = 1
@@ -83,6 +88,8 @@ class ConceptDriven:
             require_fraction("keep", self.keep, meaning="the share of tuples that survive")
         if self.max_tuples is not None:
             require_positive("max_tuples", self.max_tuples, meaning="the most tuples of a window to keep")
+        if self.relative_error is not None:
+            require_positive("relative_error", self.relative_error, meaning="how far off a sum may be, as a share")
         if self.rule not in get_args(Rule):
             raise InvalidInputError(f"rule must be one of {', '.join(get_args(Rule))}, got {self.rule!r}")
         if self.wins not in get_args(Wins):
@@ -94,17 +101,34 @@ class ConceptDriven:
 
     def budget(self, offered_tuples: float) -> float:
         """Tuples that may survive of so many."""
-        if self.keep is None and self.max_tuples is None:
+        if self.keep is None and self.max_tuples is None and self.relative_error is None:
             raise InvalidInputError(
-                "windows are shed to a budget, and neither keep nor max_tuples was given; "
-                "for example ConceptDriven(keep=0.05) or ConceptDriven(max_tuples=50_000)"
+                "windows are shed to a budget or an error, and neither keep nor max_tuples nor relative_error was "
+                "given; for example ConceptDriven(keep=0.05) or ConceptDriven(max_tuples=50_000)"
             )
         share = offered_tuples * (1.0 if self.keep is None else self.keep)
-        return min(share, share if self.max_tuples is None else float(self.max_tuples))
+        budget = min(share, share if self.max_tuples is None else float(self.max_tuples))
+        # Some answer is always possible: what is not empty keeps a tuple.
+        return max(budget, 1.0) if budget > 0 else budget
 
     def quotas(self, concept: GroupConcept) -> Quotas:
         """Share the budget of a window among its groups."""
+        if self.relative_error is not None:
+            needed = self._needed(concept, self.relative_error)
+            if needed.kept <= self.budget(concept.tuples):
+                return needed
         return allocate(concept, self.budget(concept.tuples), rule=self.rule, wins=self.wins)
+
+    @staticmethod
+    def _needed(concept: GroupConcept, relative_error: float) -> Quotas:
+        variances = concept.squares / np.maximum(concept.counts, 1)
+        keeps = [
+            ScalarConcept(tuples=count, mean=mean, variance=variance).keep_for(relative_error=relative_error)
+            for count, mean, variance in zip(
+                concept.counts.tolist(), concept.means.tolist(), variances.tolist(), strict=True
+            )
+        ]
+        return Quotas(concept=concept, tuples=np.ceil(concept.counts * np.array(keeps) - 1e-9).astype(np.int64))
 
     def decide(self, load: Load) -> Plan:
         """Give rates to the large groups known so far; groups not known are small, and are kept whole if they fit."""

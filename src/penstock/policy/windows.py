@@ -85,7 +85,8 @@ def shed_window(
         if whole is not None:
             quotas = quotas.of(present)
         rows = select(quotas, blocks)
-        weights = [quotas.weights[codes[kept]] for (codes, _), kept in zip(blocks, rows, strict=True)]
+        by_group = quotas.weights
+        weights = [by_group[codes[kept]] for (codes, _), kept in zip(blocks, rows, strict=True)]
     elif isinstance(policy, Uniform) and policy.keep is not None and policy.keep < 1:
         threshold = round(max(policy.keep, policy.min_keep) * WHOLE)
         rows = [np.flatnonzero(hashes < threshold) for _, hashes in blocks]

@@ -80,6 +80,14 @@ FIGURES: dict[str, Entry] = {
         title="Concept drift, and shedding when the concept is swapped (Fig. 2)",
         home="penstock.reproduce.cod_drift:fig2",
     ),
+    "cod/fig7": Entry(
+        title="Window latency on one and two cores (Fig. 7)",
+        home="penstock.reproduce.cod_latency:fig7",
+    ),
+    "cod/fig8": Entry(
+        title="Window latency by stream, 97 % shed (Fig. 8)",
+        home="penstock.reproduce.cod_latency:fig8",
+    ),
     "cod/fig9": Entry(
         title="Error of Concept-Driven shedding and of Uniform, at the same volume (Fig. 9)",
         home="penstock.reproduce.cod_accuracy:fig9",

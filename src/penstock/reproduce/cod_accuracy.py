@@ -31,16 +31,19 @@ def fig9(*, full: bool) -> Figure:
     names: list[str] = []
     settings: dict[str, object] = {"seeds": list(seeds)}
     bounds = {"user": 0.1, "class": 1 / 3, "route": 0.1}
-    for stream in (users(), scheduling_classes(), routes(), scalar()):
+    for stream in (users(), routes(), scheduling_classes(), scalar()):
         found = errors_of(stream, _policies(stream.keep), seeds=seeds, most_windows=most)
-        names.append(stream.name)
+        names.append(stream.name.split()[-1])
         settings[stream.name] = _told(stream, found)
         for policy, errors in found.items():
             means.setdefault(policy, []).append(errors.mean)
             p95s.setdefault(policy, []).append(errors.p95)
         claims += _stream_claims(stream, found, bounds.get(stream.name.split()[-1]))
-    for label, measured in (("mean relative error", means), ("95th percentile of the error", p95s)):
-        series += [Series(policy, tuple(names), tuple(each), "stream", label) for policy, each in measured.items()]
+    for label, measured in (("mean relative error, %", means), ("95th percentile of the error, %", p95s)):
+        series += [
+            Series(policy, tuple(names), tuple(100 * error for error in each), "stream", label)
+            for policy, each in measured.items()
+        ]
     joined = join_errors(keep=JOIN_KEEP, seeds=seeds, most_windows=most)
     settings["join"] = joined.told(JOIN_KEEP)
     series += _join_series(joined)

@@ -20,11 +20,13 @@ from pyspark.sql import DataFrame
 
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
+from penstock.policy.concept import ConceptDriven
 from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
+from penstock.spark.twopass import mark_by_concept
 
 LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
@@ -71,7 +73,11 @@ def _recount(events: DataFrame, planner: Planner, marking: Marking, decision: De
     def count(rows: DataFrame, ran: int) -> None:
         # Batches after the one in question belong to the real query: they are not even read.
         if ran == batch_id:
-            marked = mark_with(marking, rows, plan)
+            policy = planner.governor.policy
+            if isinstance(policy, ConceptDriven) and policy.passes == 2 and plan.sheds:
+                marked = mark_by_concept(marking, rows, policy, plan)
+            else:
+                marked = mark_with(marking, rows, plan)
             found.update(marked.agg(*marking.counts(marked)).first().asDict())  # type: ignore[union-attr]
         done.set()
 

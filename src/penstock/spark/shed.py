@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
+from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
@@ -100,7 +101,12 @@ def shed(
             name=name,
         ),
         marking=Marking(
-            row_id=_names("row_id", row_id), key=_names("key", key), arrival=arrival, weight=weight, seed=seed
+            row_id=_names("row_id", row_id),
+            key=_names("key", key),
+            arrival=arrival,
+            weight=weight,
+            seed=seed,
+            sample_keys=isinstance(policy, ConceptDriven) and policy.passes == 1,
         ),
     )
 
@@ -116,10 +122,17 @@ class Shedder:
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
+        if getattr(self._planner.governor.policy, "passes", 1) == 2:
+            raise InvalidInputError(
+                "a policy with passes=2 reads each batch twice, which only start_each_batch can do; start the query "
+                "with shedder.start_each_batch(...), or use passes=1"
+            )
         self._accept(events)
         plan = self._plan = plan_column(events.sparkSession, self._planner)
         table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
-        marked = self._marking.mark(events, threshold=plan.getField("threshold"), table=table)
+        marked = self._marking.mark(
+            events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
+        )
         counted = marked.observe(self._planner.name, *self._marking.counts(marked))
         return self._marking.survivors(counted)
 
@@ -230,7 +243,7 @@ class Shedder:
 
 
 def _has_rates_per_key(policy: Policy) -> bool:
-    return isinstance(getattr(policy, "keep", None), Mapping)
+    return isinstance(policy, ConceptDriven) or isinstance(getattr(policy, "keep", None), Mapping)
 
 
 def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:

@@ -132,9 +132,10 @@ def _shed_side(part: Part, quotas: Quotas, matched: Ints) -> Survivors:
     rows = select(quotas, coded)
     common = np.isin(quotas.concept.keys, matched, assume_unique=True)
     missing = common & (quotas.tuples == 0)
+    by_group = quotas.weights
     return Survivors(
         rows=rows,
-        weights=[quotas.weights[codes[kept]] for (codes, _), kept in zip(coded, rows, strict=True)],
+        weights=[by_group[codes[kept]] for (codes, _), kept in zip(coded, rows, strict=True)],
         offered=sum(len(codes) for codes, _ in coded),
         kept=sum(len(kept) for kept in rows),
         groups=int(common.sum()),
