@@ -23,6 +23,7 @@ from penstock.model.batch import Batch
 from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
+from penstock.spark.offsets import read_entry, unread_units
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -44,11 +45,14 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
         if counts is None:
             LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
             continue
+        entry = read_entry(planner.checkpoint, batch_id)
+        unread = sum(unread_units(end) for end in entry.sources) if entry else 0
         batch = Batch(
             batch_id=batch_id,
-            offered=counts["offered"],
+            offered=counts["offered"] + unread,
             kept=counts["kept"],
-            shed=counts["offered"] - counts["kept"],
+            shed=counts["offered"] + unread - counts["kept"],
+            unread=unread,
             keep=decision.plan.keep,
             reason=decision.plan.reason,
             listed_offered=counts.get("listed_offered") or 0,

@@ -19,7 +19,7 @@ from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.errors import PenstockError
 from penstock.spark.ledger import Ledger
-from penstock.spark.measure import Progress, read_progress, to_batch
+from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -53,6 +53,8 @@ class Status:
         if last is not None:
             latency = "unknown" if last.latency_seconds is None else f"{last.latency_seconds:.2f} s"
             lines.append(f"batch {last.batch_id}: keep {last.keep:.3f}, latency {latency}; {last.reason}")
+            if skew := skewed_partition(last):
+                lines.append(skew)
         if self.note:
             lines.append(self.note)
         return "\n".join(lines)
