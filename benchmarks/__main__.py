@@ -9,25 +9,37 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.kafka import kafka
 from benchmarks.mechanism import mechanisms
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
+from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
 
 PARTS = ("idle", "overload", "mechanism")
+# Needs Maven Central once: only when asked for.
+ON_REQUEST = ("kafka",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        default=list(PARTS),
+        help=f"any of {', '.join(PARTS + ON_REQUEST)} (default: all but the last)",
+    )
     chosen = parser.parse_args().parts
-    if unknown := set(chosen) - set(PARTS):
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
+    if unknown := set(chosen) - set(PARTS + ON_REQUEST):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS + ON_REQUEST)}")
     console = Console(width=130)
     tables = []
     with Progress(console=console, transient=True) as progress:
         spark = local_session(
-            settings={"spark.sql.streaming.numRecentProgressUpdates": "2000"},
+            settings={
+                "spark.sql.streaming.numRecentProgressUpdates": "2000",
+                **({"spark.jars": str(kafka_connector())} if "kafka" in chosen else {}),
+            },
             log_path=Path(tempfile.gettempdir()) / "penstock-bench-spark.log",
         )
         if "idle" in chosen:
@@ -37,6 +49,8 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "kafka" in chosen:
+            tables.append(kafka(progress, spark))
     for table in tables:
         console.print(table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -138,4 +139,9 @@ def _sum(units: Any) -> float | None:
 
 def _fields(row: Any) -> Mapping[str, Any]:
     fields: Mapping[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if set(fields) == {"values", "schema"}:
+        # Spark Connect reports the row and its schema side by side.
+        schema = json.loads(fields["schema"]) if isinstance(fields["schema"], str) else fields["schema"]
+        named = schema.get("fields", schema)
+        return dict(zip((field["name"] for field in named), fields["values"], strict=True))
     return fields
