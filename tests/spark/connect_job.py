@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -85,9 +86,9 @@ def main(folder: str) -> None:
     found["damaged"] = error_of(lambda: sums(spark, damaged, 0.8, f"{folder}/other"))
     running = sums(spark, f"{folder}/broken", 0.8, f"{folder}/third")
     next(running.watch())
-    plans = Path(f"{folder}/broken") / "penstock" / "shed" / "plans"
-    shutil.rmtree(plans, ignore_errors=True)
-    plans.write_text("in the way")
+    for batch_id in range(1, 200):
+        with contextlib.suppress(FileExistsError):
+            (Path(f"{folder}/broken/penstock/shed/plans") / f"{batch_id}.json").open("x").close()
     found["in a worker"] = error_of(lambda: [running.await_termination(60), running.status])
     print(json.dumps(found))
     spark.stop()

@@ -45,3 +45,4 @@ def test_each_batch_goes_to_a_function_on_the_server(found):
 def test_what_cannot_work_says_so(found):
     assert "works on a streaming DataFrame" in found["collected"]
     assert found["damaged"].startswith("PlanLogError: ")
+    assert found["in a worker"].startswith("PlanLogError: ")

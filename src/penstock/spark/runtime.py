@@ -91,7 +91,7 @@ class Run:
         self._trouble: Exception | None = None
         self._last_id = -1
         self._previous_started_at: float | None = None
-        self._published_at = 0.0
+        self._published_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
@@ -188,7 +188,7 @@ class Run:
             active = self.query.isActive
             try:
                 self._take_in()
-                if time.time() - self._published_at > HEARTBEAT_SECONDS:
+                if time.monotonic() - self._published_at > HEARTBEAT_SECONDS:
                     self._publish()
                 self._trouble = None
             except Exception as trouble:
@@ -271,8 +271,9 @@ class Run:
     def _publish(self) -> None:
         if self._failure is not None:
             return
-        self._published_at = time.time()
-        self._log.publish(self._controller.guidance(now=self._published_at))
+        # A clock that is set back must not silence the controller until it has caught up.
+        self._published_at = time.monotonic()
+        self._log.publish(self._controller.guidance(now=time.time()))
 
     def _prune(self) -> None:
         """Drop the plans of batches that Spark has dropped from its own log."""
