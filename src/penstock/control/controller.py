@@ -61,7 +61,7 @@ class Controller:
         """Take in a finished batch, and the keys of a sample of it if there is one; batches must come in order."""
         known = self._known
         if batch.duration_seconds:
-            self._model.learn(kept=batch.kept, shed=batch.shed, seconds=batch.duration_seconds)
+            self._model.learn(kept=batch.kept, shed=batch.shed - batch.unread, seconds=batch.duration_seconds)
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
@@ -77,14 +77,12 @@ class Controller:
             ),
             # An empty batch says nothing about how many tuples a unit holds; a rate of zero would lock.
             tuples_per_unit=(
-                fade(known.tuples_per_unit, batch.offered / offset_units)
-                if offset_units and batch.offered
+                fade(known.tuples_per_unit, batch.read / offset_units)
+                if offset_units and batch.read
                 else known.tuples_per_unit
             ),
             tuples_per_second=self._arrival_rate(batch),
-            listed_share=fade(known.listed_share, batch.listed_offered / batch.offered)
-            if listed
-            else known.listed_share,
+            listed_share=fade(known.listed_share, batch.listed_offered / batch.read) if listed else known.listed_share,
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),

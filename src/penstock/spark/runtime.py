@@ -19,7 +19,7 @@ from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.errors import PenstockError
 from penstock.spark.ledger import Ledger
-from penstock.spark.measure import Progress, read_progress, to_batch
+from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
@@ -54,6 +54,8 @@ class Status:
         if last is not None:
             latency = "unknown" if last.latency_seconds is None else f"{last.latency_seconds:.2f} s"
             lines.append(f"batch {last.batch_id}: keep {last.keep:.3f}, latency {latency}; {last.reason}")
+            if skew := skewed_partition(last):
+                lines.append(skew)
         if self.note:
             lines.append(self.note)
         return "\n".join(lines)
@@ -91,7 +93,7 @@ class Run:
         self._misses = ""
         self._last_id = -1
         self._previous_started_at: float | None = None
-        self._published_at = 0.0
+        self._published_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
@@ -188,7 +190,7 @@ class Run:
             active = self.query.isActive
             try:
                 self._take_in()
-                if time.time() - self._published_at > HEARTBEAT_SECONDS:
+                if time.monotonic() - self._published_at > HEARTBEAT_SECONDS:
                     self._publish()
                 self._trouble = None
             except Exception as trouble:
@@ -283,8 +285,9 @@ class Run:
     def _publish(self) -> None:
         if self._failure is not None:
             return
-        self._published_at = time.time()
-        self._log.publish(self._controller.guidance(now=self._published_at))
+        # A clock that is set back must not silence the controller until it has caught up.
+        self._published_at = time.monotonic()
+        self._log.publish(self._controller.guidance(now=time.time()))
 
     def _prune(self) -> None:
         """Drop the plans of batches that Spark has dropped from its own log."""

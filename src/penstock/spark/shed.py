@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
@@ -18,6 +19,7 @@ from penstock.policy.contract import Policy
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
+from penstock.spark.kafka import KafkaSource
 from penstock.spark.outputs import OUTPUT_METRICS, WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
@@ -170,6 +172,55 @@ class Shedder:
             )
 
         return transform
+
+    def read_kafka(
+        self,
+        spark: SparkSession,
+        *,
+        servers: str,
+        topic: str | Sequence[str],
+        starting: str = "latest",
+        tasks: int | None = None,
+        client: Mapping[str, str | int | bool] | None = None,
+    ) -> DataFrame:
+        """Read Kafka topics in such a way that a backlog too large to be read is passed over in part, and counted.
+
+        Use it in place of Spark's own Kafka source; the columns are the same (``key``, ``value``,
+        ``topic``, ``partition``, ``offset``, ``timestamp``), and a column of weights. See ``docs/kafka.md``.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        servers
+            Addresses of the brokers, as ``host:port,host:port``.
+        topic
+            Topic or topics.
+        starting
+            Where a new query starts: ``"latest"`` or ``"earliest"``.
+        tasks
+            Tasks that read, each an equal share of a batch; by default as many as shuffle partitions.
+        client
+            Further settings of the Kafka client (librdkafka's names), such as those for TLS.
+        """
+        if starting not in ("latest", "earliest"):
+            raise InvalidInputError(f"starting must be 'latest' or 'earliest', got {starting!r}")
+        governor = self._planner.governor
+        settings = {
+            name: getattr(governor, name)
+            for name in ("latency_seconds", "headroom", "dwell_batches", "probe_tuples", "grace_seconds")
+        }
+        spark.dataSource.register(KafkaSource)
+        options = {
+            "topics": json.dumps(_names("topic", topic)),
+            "client": json.dumps({**(client or {}), "bootstrap.servers": servers}, sort_keys=True),
+            "starting": starting,
+            "log": str(self._planner.log.path),
+            "governor": json.dumps(settings),
+            "tasks": str(tasks or spark.conf.get("spark.sql.shuffle.partitions")),
+            "weight": self._marking.weight,
+        }
+        return spark.readStream.format(KafkaSource.name()).options(**options).load()
 
     def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on the shed stream, and control it.
