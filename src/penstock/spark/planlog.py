@@ -63,7 +63,7 @@ class PlanLog:
 
     def _record(self, decision: Decision) -> Decision:
         digest = self._store_rates(decision.plan.key_keep)
-        fields = {
+        fields: dict[str, Any] = {
             "version": VERSION,
             "batch": decision.batch_id,
             "keep": decision.plan.keep,
