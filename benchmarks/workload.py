@@ -10,6 +10,7 @@ from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock as ps
@@ -35,23 +36,25 @@ def light(rows: DataFrame, weight: str) -> DataFrame:
 Query = Callable[[DataFrame, str], DataFrame]
 
 
-def plain_batch_seconds(spark: SparkSession, query: Query, *, rows: int, batches: int) -> list[float]:
-    """Run plain Spark back to back and take the time of each batch."""
+def plain_batch_seconds(
+    spark: SparkSession, query: Query, *, rows: int, batches: int, trigger_seconds: int = 0
+) -> list[float]:
+    """Run plain Spark, back to back or at a trigger, and take the busy time of each batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         counted = query(clicks_in_batches(spark, rows_per_batch=rows), "1.0D")
-        writer = counted.writeStream.outputMode("update").format("noop")
+        writer = _triggered(counted.writeStream.outputMode("update").format("noop"), trigger_seconds)
         running = writer.option("checkpointLocation", folder).start()
         return batch_seconds(running, batches)
 
 
 def shed_batch_seconds(
-    spark: SparkSession, query: Query, *, rows: int, batches: int, keep: float | None = None
+    spark: SparkSession, query: Query, *, rows: int, batches: int, keep: float | None = None, trigger_seconds: int = 0
 ) -> list[float]:
     """The same with Penstock attached: nothing to shed, or a keep rate enforced in every batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = shedder_at(folder, keep)
         counted = query(clicks_in_batches(spark, rows_per_batch=rows).transform(shedder), "weight")
-        run = shedder.start(counted.writeStream.outputMode("update").format("noop"))
+        run = shedder.start(_triggered(counted.writeStream.outputMode("update").format("noop"), trigger_seconds))
         seconds = batch_seconds(run.query, batches)
         run.stop()
         kept, offered = run.status.kept, run.status.offered
@@ -59,6 +62,10 @@ def shed_batch_seconds(
         if abs(kept / offered - expected) > 0.02:
             raise RuntimeError(f"the benchmark was to keep {expected} and kept {kept} of {offered}")
         return seconds
+
+
+def _triggered(writer: DataStreamWriter, trigger_seconds: int) -> DataStreamWriter:
+    return writer.trigger(processingTime=f"{trigger_seconds} seconds")
 
 
 def shedder_at(folder: str, keep: float | None, *, row_id: str = "id") -> ps.Shedder:

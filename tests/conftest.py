@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.session import local_session
 
+pytest_plugins = ["tests.kafka"]
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:

@@ -1,11 +1,16 @@
 """Shedding inside real streaming queries."""
 
 import json
+import threading
+import time
+from itertools import pairwise
 
 import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.arrivals import Arrivals
+from penstock.spark.bursty import bursty_stream
 from penstock.spark.planlog import PlanLog
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
@@ -191,6 +196,47 @@ def test_a_function_that_runs_no_action_is_named(spark, checkpoint, monkeypatch)
     run = shedder.start_each_batch(numbers(spark), lambda rows, batch_id: None)
     with pytest.raises(Exception, match="ran no action on the rows of batch 0"):
         run.await_termination(60)
+    waiting = [thread for thread in threading.enumerate() if thread.name == "penstock-counts"]
+    assert all(thread.daemon for thread in waiting), "a thread that waits for counts would keep the process alive"
+
+
+def test_late_rows_are_counted_when_shed_or_kept_and_dropped_by_the_watermark_alone(spark, checkpoint):
+    # From the third batch on, every tenth row is from the first second, which its watermark has passed by then.
+    at = F.when((F.col("value") >= 10_000) & (F.col("value") % 10 == 0), F.lit(0)).otherwise(F.col("value") / 1000)
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5))
+    shed = numbers(spark).withColumn("at", F.timestamp_seconds(at)).transform(shedder)
+    windows = (
+        shed.withWatermark("at", "1 second").groupBy(F.window("at", "1 second")).agg(F.sum("weight").alias("rows"))
+    )
+    run = shedder.start(windows.writeStream.format("memory").queryName("late_rows").outputMode("append"))
+    batches = finish_batches(run, 6)
+
+    dropped = sum(
+        operator["numRowsDroppedByWatermark"]
+        for report in run.query.recentProgress
+        for operator in report["stateOperators"]
+    )
+    assert dropped > 0
+    assert [batch.offered for batch in batches if batch.offered] == [5_000] * len([b for b in batches if b.offered])
+    assert all(batch.kept + batch.shed == batch.offered for batch in batches)
+    answers = {row.window.start.timestamp(): row.rows for row in spark.table("late_rows").collect()}
+    assert len(answers) >= 10
+    # A window is told once, without the late rows: those of the first second, and nine tenths of a second later on.
+    expected = {second: 1000 if second < 10 else 900 for second in answers}
+    assert {s: rows for s, rows in answers.items() if not 0.85 * expected[s] < rows < 1.15 * expected[s]} == {}
+
+
+def test_a_source_that_tells_its_latest_offset_shows_the_backlog(spark, checkpoint):
+    arrivals = Arrivals.of((60, 4_000))
+    shedder = ps.shed(latency_seconds=60, checkpoint=checkpoint, row_id="id")
+    clicks = bursty_stream(spark, arrivals, epoch=time.time() - 1).transform(shedder)
+    batches = finish_batches(shedder.start(clicks.writeStream.format("noop")), 4)
+    backlogs = [batch.backlog_tuples for batch in batches]
+    assert None not in backlogs
+    # What waits when a batch ends arrived while it ran, and becomes the next batch, with what came since.
+    for before, after in pairwise(batches):
+        assert 0 <= before.backlog_tuples <= after.offered
+    assert max(backlogs) > 0
 
 
 def test_the_ledger_holds_every_committed_batch(spark, checkpoint):

@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from penstock.demo.figures import claims_of, run_figures, to_json
-from penstock.demo.plot import plot_demo, require_matplotlib
+from penstock.demo.plot import plot_demo
 from penstock.demo.report import print_report
 from penstock.demo.run import SEED, capacity_tuples_per_second, run_penstock, run_plain
 from penstock.model.arrivals import Arrivals
 from penstock.model.errors import InvalidInputError, require_positive
+from penstock.reproduce.plot import require_matplotlib
 from penstock.spark.session import local_session
 
 CORES = 2
@@ -76,7 +77,7 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
     if plot_path is not None:
         plot_demo([plain, shed], arrivals, plot_path, latency_seconds=latency_seconds)
         console.print(f"Latency and keep rate over time: {plot_path}", highlight=False)
-    return all(claim["held"] for claim in claims)
+    return all(claim.held for claim in claims)
 
 
 @contextmanager

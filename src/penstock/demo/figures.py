@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.demo.run import Outcome
 from penstock.model.arrivals import Arrivals
+from penstock.reproduce.figure import Claim
 
 PHASES = ("before", "during", "after")
 
@@ -69,29 +70,22 @@ def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
     )
 
 
-def to_json(runs: list[RunFigures], settings: dict[str, Any], claims: list[dict[str, Any]]) -> dict[str, Any]:
+def to_json(runs: list[RunFigures], settings: dict[str, Any], claims: list[Claim]) -> dict[str, Any]:
     """Lay the figures out for ``--json``."""
-    return {"settings": settings, "runs": [asdict(run) for run in runs], "claims": claims}
+    return {"settings": settings, "runs": [asdict(run) for run in runs], "claims": [asdict(claim) for claim in claims]}
 
 
-def claims_of(plain: RunFigures, penstock: RunFigures, *, latency_seconds: float) -> list[dict[str, Any]]:
+def claims_of(plain: RunFigures, penstock: RunFigures, *, latency_seconds: float) -> list[Claim]:
     """State what the demo is to show, each with its value, its bound and whether it held."""
     quiet, burst, _ = penstock.phases
-    plain_burst = plain.phases[1]
+    late_seconds = plain.phases[1].p95_seconds
     return [
-        _claim("Penstock's p95 latency during the burst, seconds", burst.p95_seconds, "<=", latency_seconds),
-        _claim(
-            "plain Spark's p95 latency during the burst, seconds", plain_burst.p95_seconds, ">=", 3 * latency_seconds
-        ),
-        _claim("share that Penstock kept before the burst", quiet.kept_share, ">=", 1.0),
-        _claim("batches until shedding ended after the burst", penstock.batches_shedding_after_burst, "<=", 5),
-        _claim("largest error of a window's weighted count", penstock.window_error_max, "<=", 0.02),
+        Claim.at_most("Penstock's p95 latency during the burst, seconds", burst.p95_seconds, latency_seconds),
+        Claim.at_least("plain Spark's p95 latency during the burst, seconds", late_seconds, 3 * latency_seconds),
+        Claim.at_least("share that Penstock kept before the burst", quiet.kept_share, 1.0),
+        Claim.at_most("batches until shedding ended after the burst", penstock.batches_shedding_after_burst, 5),
+        Claim.at_most("largest error of a window's weighted count", penstock.window_error_max, 0.02),
     ]
-
-
-def _claim(text: str, value: float, sign: str, bound: float) -> dict[str, Any]:
-    held = value <= bound if sign == "<=" else value >= bound
-    return {"text": text, "value": value, "bound": f"{sign} {bound:g}", "held": bool(held)}
 
 
 def _phase(outcome: Outcome, name: str, low: float, high: float) -> PhaseFigures:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +9,12 @@ import numpy as np
 from penstock.demo.figures import phase_edges
 from penstock.demo.run import Outcome
 from penstock.model.arrivals import Arrivals
-from penstock.model.errors import EnvironmentMissingError
-
-
-def require_matplotlib() -> None:
-    """Name the cure for missing plots before two minutes of work are done."""
-    if find_spec("matplotlib") is None:
-        raise EnvironmentMissingError("plots need an extra package; run: pip install 'penstock[plot]'")
+from penstock.reproduce.plot import require_matplotlib
 
 
 def plot_demo(outcomes: list[Outcome], arrivals: Arrivals, path: Path, *, latency_seconds: float) -> None:
     """Write a PNG: latency of the clicks above, offered load and kept share below."""
     require_matplotlib()
-    import matplotlib as mpl
-
-    mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, (latency, keep) = plt.subplots(

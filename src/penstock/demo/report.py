@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.console import Console
 from rich.table import Table
 
 from penstock.demo.figures import RunFigures
+from penstock.reproduce.figure import Claim
 
 
-def print_report(
-    console: Console, runs: list[RunFigures], claims: list[dict[str, Any]], *, latency_seconds: float
-) -> None:
+def print_report(console: Console, runs: list[RunFigures], claims: list[Claim], *, latency_seconds: float) -> None:
     """Print latency and kept share by phase, errors, and what was to be shown."""
     table = Table(title=f"Latency of clicks, arrival to commit (target {latency_seconds:g} s)", title_justify="left")
     table.add_column("phase")
@@ -32,8 +29,8 @@ def print_report(
         errors.add_row(run.name, *(f"{error:.2%}" for error in shown))
     console.print(errors)
     for claim in claims:
-        mark = "[green]held[/]    " if claim["held"] else "[red]not held[/]"
-        console.print(f"  {mark}  {claim['text']}: {claim['value']:.3g} ({claim['bound']})", highlight=False)
+        mark = "[green]held[/]    " if claim.held else "[red]not held[/]"
+        console.print(f"  {mark}  {claim.text}: {claim.value:.3g} ({claim.bound})", highlight=False)
 
 
 def _seconds(seconds: float, target_seconds: float) -> str:

@@ -99,6 +99,10 @@ class BurstyReader(DataSourceStreamReader):
         """Count the tuples that have arrived by now."""
         return {"tuples": _arrivals(self._phases).count_at(max(0.0, time.time() - self._epoch))}
 
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Tell Spark what waits beyond the batch, so that its progress reports show the backlog."""
+        return self.latestOffset()
+
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Split a batch into equal ranges."""
         edges = np.linspace(start["tuples"], end["tuples"], self._partitions + 1).astype(int).tolist()

@@ -23,6 +23,7 @@ VERSION = 1
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
 REPLAYABLE = 3
 RATES_MATURE_SECONDS = 600.0
+SETTLE_SECONDS = 0.25
 
 
 class PlanLog:
@@ -52,6 +53,15 @@ class PlanLog:
 
     def record(self, decision: Decision) -> Decision:
         """Write the decision for a batch unless there is one; either way return the one in force."""
+        try:
+            return self._record(decision)
+        except OSError as cause:
+            raise PlanLogError(
+                f"the plan of batch {decision.batch_id} cannot be written to {self.path} ({cause}), so the batch did "
+                "not run: a replay could not shed the same rows. Make room or mend the disk, then start the query again"
+            ) from cause
+
+    def _record(self, decision: Decision) -> Decision:
         digest = self._store_rates(decision.plan.key_keep)
         fields: dict[str, Any] = {
             "version": VERSION,
@@ -164,7 +174,12 @@ class PlanLog:
             f"batch {batch_id} must shed what it shed the first time, so restore the file from a copy; only if that "
             "batch was never committed, or its output may change, delete it"
         )
-        return _unseal(text, self._plans.path / name, cure=cure)
+        try:
+            return _unseal(text, self._plans.path / name, cure=cure)
+        except PlanLogError:
+            # Without hard links the name is there a moment before the text is whole: look again, once.
+            time.sleep(SETTLE_SECONDS)
+            return _unseal(self._plans.read(name) or "", self._plans.path / name, cure=cure)
 
     def _store_rates(self, key_keep: Mapping[str, float]) -> str | None:
         if not key_keep:

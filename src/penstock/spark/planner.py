@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.control.governor import Decision, Demand, Governor
-from penstock.spark.offsets import batch_units, read_entry
+from penstock.spark.offsets import batch_units, initial_offsets, read_entry
 from penstock.spark.planlog import PlanLog
 
 
@@ -52,9 +52,10 @@ class Planner:
         else:
             waited_seconds = None
         known = entry is not None and (before is not None or batch_id == 0)
+        initial = initial_offsets(self.checkpoint, entry) if entry and batch_id == 0 else None
         return Demand(
             batch_id=batch_id,
             now=now,
             waited_seconds=waited_seconds,
-            offset_units=batch_units(before, entry) if known and entry else None,
+            offset_units=batch_units(before, entry, initial=initial) if known and entry else None,
         )

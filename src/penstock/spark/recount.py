@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import threading
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ from pyspark.sql import DataFrame
 
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
+from penstock.model.plan import Plan
+from penstock.policy.concept import ConceptDriven
 from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
+from penstock.spark.offsets import read_entry, unread_units
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
+from penstock.spark.twopass import mark_by_concept
 
 LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
@@ -44,11 +48,14 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
         if counts is None:
             LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
             continue
+        entry = read_entry(planner.checkpoint, batch_id)
+        unread = sum(unread_units(end) for end in entry.sources) if entry else 0
         batch = Batch(
             batch_id=batch_id,
-            offered=counts["offered"],
+            offered=counts["offered"] + unread,
             kept=counts["kept"],
-            shed=counts["offered"] - counts["kept"],
+            shed=counts["offered"] + unread - counts["kept"],
+            unread=unread,
             keep=decision.plan.keep,
             reason=decision.plan.reason,
             listed_offered=counts.get("listed_offered") or 0,
@@ -65,25 +72,40 @@ def _recount(events: DataFrame, planner: Planner, marking: Marking, decision: De
     copy = planner.log.path / "recount"
     if not _copy_checkpoint(planner.checkpoint, copy, batch_id):
         return None
-    found: dict[str, Any] = {}
-    done = threading.Event()
-
-    def count(rows: DataFrame, ran: int) -> None:
-        # Batches after the one in question belong to the real query: they are not even read.
-        if ran == batch_id:
-            marked = mark_with(marking, rows, plan)
-            found.update(marked.agg(*marking.counts(marked)).first().asDict())  # type: ignore[union-attr]
-        done.set()
-
-    query = events.writeStream.foreachBatch(count).option("checkpointLocation", str(copy)).start()
+    count = CountOnly(batch_id=batch_id, plan=plan, planner=planner, marking=marking)
+    query = events.writeStream.foreachBatch(count.__call__).option("checkpointLocation", str(copy)).start()
     try:
         ends_at = time.monotonic() + RECOUNT_SECONDS
-        while not done.wait(0.1) and query.isActive and time.monotonic() < ends_at:
-            pass
+        while (counts := planner.log.counts(batch_id)) is None and query.isActive and time.monotonic() < ends_at:
+            time.sleep(0.05)
+        # The query may have stored them just before it ended.
+        return dict(counts or planner.log.counts(batch_id) or {}) or None
     finally:
         query.stop()
         shutil.rmtree(copy, ignore_errors=True)
-    return found or None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountOnly:
+    """Count one batch and store the counts beside its plan; with Spark Connect this runs on the server."""
+
+    batch_id: int
+    plan: Plan
+    planner: Planner
+    marking: Marking
+
+    def __call__(self, rows: DataFrame, ran: int) -> None:
+        """Do one batch; called by Spark."""
+        if ran != self.batch_id:
+            # Batches after the one in question belong to the real query: they are not even read.
+            return
+        policy = self.planner.governor.policy
+        if isinstance(policy, ConceptDriven) and policy.passes == 2 and self.plan.sheds:
+            marked = mark_by_concept(self.marking, rows, policy, self.plan)
+        else:
+            marked = mark_with(self.marking, rows, self.plan)
+        counts = marked.agg(*self.marking.counts(marked)).first()
+        self.planner.log.record_counts(self.batch_id, counts.asDict() if counts else {})
 
 
 def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:
