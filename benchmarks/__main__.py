@@ -11,11 +11,12 @@ from rich.progress import Progress
 
 from benchmarks.answers import answers_with_bounds
 from benchmarks.mechanism import mechanisms
+from benchmarks.outputs import outputs_under_overload
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism", "answers")
+PARTS = ("idle", "overload", "mechanism", "answers", "outputs")
 
 
 def main() -> None:
@@ -40,6 +41,8 @@ def main() -> None:
             tables.append(mechanisms(spark, progress))
         if "answers" in chosen:
             tables.append(answers_with_bounds(spark, progress))
+        if "outputs" in chosen:
+            tables += outputs_under_overload(spark, progress)
     for table in tables:
         console.print(table)
 

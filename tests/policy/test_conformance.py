@@ -12,6 +12,7 @@ from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.contract import Policy
+from penstock.policy.least_error import LeastError
 from penstock.policy.priority import Priority
 
 POLICIES = [
@@ -19,6 +20,7 @@ POLICIES = [
     Uniform(),
     Uniform(keep=0.5),
     Priority(keep={"vip": 1.0, "bot": 0.1}, listed_share=0.2),
+    LeastError(),
 ]
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)

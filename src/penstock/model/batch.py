@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative
 
@@ -36,6 +37,8 @@ class Batch:
         Tuples that the source had ready at the end of the batch and did not hand over; None where it does not say.
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
+    outputs
+        By output with a drop of its own: tuples that reached that drop (``offered``), and of them ``kept`` and ``shed``.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
@@ -61,6 +64,8 @@ class Batch:
     listed_offered: int = 0
     listed_kept: int = 0
     recounted: bool = False
+    # A plain dict by default: a MappingProxyType does not pickle.
+    outputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("batch_id", "offered", "kept", "shed", "listed_offered", "listed_kept"):
@@ -70,6 +75,9 @@ class Batch:
             raise InvalidInputError(
                 f"batch {self.batch_id} does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
             )
+        for name, counts in self.outputs.items():
+            if counts["offered"] != counts["kept"] + counts["shed"]:
+                raise InvalidInputError(f"output {name!r} of batch {self.batch_id} does not balance: {dict(counts)}")
 
     @property
     def kept_share(self) -> float:

@@ -107,3 +107,10 @@ class BranchCounts:
     event_seconds: float
     window_seconds: float
     outputs: Mapping[str, BranchCount]
+
+    def drops(self) -> dict[str, dict[str, int]]:
+        """Count, for the ledger, what reached the drop of each output, and what it kept and shed."""
+        return {
+            name: {"offered": counted.offered, "kept": counted.kept, "shed": counted.offered - counted.kept}
+            for name, counted in self.outputs.items()
+        }
