@@ -169,12 +169,12 @@ def test_outputs_that_cannot_be_are_refused(make, message):
 def test_answers_without_what_they_need_are_refused(spark, checkpoint):
     shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value")
     asked = shedder.answers(OUTPUTS[0], time="timestamp", window="1 hour")
-    with pytest.raises(ps.InvalidInputError, match="^nothing was shed yet"):
+    with pytest.raises(ps.InvalidInputError, match=r"^nothing was shed yet"):
         numbers(spark).transform(asked)
     kept = numbers(spark).transform(shedder)
-    with pytest.raises(ps.InvalidInputError, match="^the column 'value' is gone before the outputs"):
+    with pytest.raises(ps.InvalidInputError, match=r"^the column 'value' is gone before the outputs"):
         kept.drop("value").transform(asked)
-    with pytest.raises(ps.InvalidInputError, match="^answers needs at least one"):
+    with pytest.raises(ps.InvalidInputError, match=r"^answers needs at least one"):
         kept.transform(shedder.answers(time="timestamp", window="1 hour"))
-    with pytest.raises(ps.InvalidInputError, match="^outputs must have names of their own"):
+    with pytest.raises(ps.InvalidInputError, match=r"^outputs must have names of their own"):
         kept.transform(shedder.answers(OUTPUTS[0], OUTPUTS[0], time="timestamp", window="1 hour"))

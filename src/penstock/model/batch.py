@@ -38,7 +38,7 @@ class Batch:
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
     outputs
-        By output with a drop of its own: tuples that reached that drop (``offered``), and of them ``kept`` and ``shed``.
+        By output with a drop of its own: tuples ``offered`` to that drop, and of them ``kept`` and ``shed``.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 

@@ -100,11 +100,12 @@ class BranchCount:
 class BranchCounts:
     """What one batch showed of all outputs.
 
-    ``event_seconds`` is the span of its tuples' event times, 0 where it cannot be told; ``window_seconds`` the length
-    of the windows.
+    ``first_event_at`` and ``last_event_at`` are the earliest and latest event time of its tuples, in seconds since the
+    epoch; None for a batch without any. ``window_seconds`` is the length of the windows.
     """
 
-    event_seconds: float
+    first_event_at: float | None
+    last_event_at: float | None
     window_seconds: float
     outputs: Mapping[str, BranchCount]
 
