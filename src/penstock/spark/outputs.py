@@ -220,7 +220,7 @@ def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[W
         passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
         chosen[f"__{output.name}_passes"] = passed
         # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
-        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * (plan["threshold"] / threshold)
+        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan["threshold"], threshold)
     frame = frame.withColumns(chosen)
     worked = {}
     for output in outputs:
