@@ -31,7 +31,9 @@ def batch_at(number, rates, *, offered=20_000, noise=1.0):
         outputs[name] = BranchCount(
             offered=reached, kept=min(passed, reached), weight=weight, total=3 * weight, squares=13 * weight
         )
-    counts = BranchCounts(event_seconds=10.0, window_seconds=60.0, outputs=outputs)
+    counts = BranchCounts(
+        first_event_at=10.0 * number, last_event_at=10.0 * number + 10, window_seconds=60.0, outputs=outputs
+    )
     batch = Batch(
         batch_id=number, offered=offered, kept=kept, shed=offered - kept, keep=keep, reason="test",
         started_at=number * 5.0, duration_seconds=seconds * noise,
@@ -82,7 +84,9 @@ def test_groups_divide_the_tuples_of_a_window_among_the_answers():
     for number in range(5):
         batch, counts = batch_at(number, dict.fromkeys(SHARES, 1.0))
         grouped = BranchCount(offered=100, kept=100, weight=100.0, total=100.0, squares=100.0, groups=20.0)
-        counts = BranchCounts(event_seconds=1.0, window_seconds=10.0, outputs={"by": grouped})
+        counts = BranchCounts(
+            first_event_at=number, last_event_at=number + 1.0, window_seconds=10.0, outputs={"by": grouped}
+        )
         learner.learn(batch, counts, seconds=batch.duration_seconds)
 
     assert learner.branches().outputs[0].answer_tuples == 50
@@ -91,7 +95,7 @@ def test_groups_divide_the_tuples_of_a_window_among_the_answers():
 def test_empty_batches_lock_nothing():
     learner = BranchLearner()
     empty = BranchCounts(
-        event_seconds=0.0, window_seconds=10.0,
+        first_event_at=None, last_event_at=None, window_seconds=10.0,
         outputs={"a": BranchCount(offered=0, kept=0, weight=0.0, total=0.0, squares=0.0)},
     )  # fmt: skip
     for number in range(5):

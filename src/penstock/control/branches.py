@@ -36,7 +36,8 @@ class BranchLearner:
     >>> learner = BranchLearner()
     >>> for batch_id, (a, b) in enumerate([(9_000, 900), (9_000, 900), (900, 900), (9_000, 90), (4_000, 400)]):
     ...     counts = BranchCounts(
-    ...         event_seconds=1.0,
+    ...         first_event_at=batch_id,
+    ...         last_event_at=batch_id + 1.0,
     ...         window_seconds=60.0,
     ...         outputs={
     ...             "a": BranchCount(offered=9_000, kept=a, weight=9_000, total=9_000, squares=9_000),
@@ -56,12 +57,14 @@ class BranchLearner:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, ...]] = deque(maxlen=WINDOW)
         self._known: dict[str, _Holds] = {}
+        self._last_event_at: float | None = None
         self._seen = 0
 
     def learn(self, batch: Batch, counts: BranchCounts, *, seconds: float) -> None:
         """Take in one finished batch; the outputs are the same in every batch."""
+        windows = self._windows(counts)
         for name, counted in counts.outputs.items():
-            self._known.setdefault(name, _Holds()).learn(batch, counts, counted)
+            self._known.setdefault(name, _Holds()).learn(batch, counted, windows)
         self._seen += 1
         if self._seen > WARM_UP_BATCHES and batch.offered and seconds > 0:
             kept = [counted.kept for counted in counts.outputs.values()]
@@ -88,6 +91,16 @@ class BranchLearner:
             return None
         fixed, read, *_ = fitted
         return Cost(fixed_seconds=fixed, kept_seconds=read + branches.seconds_per_tuple, shed_seconds=read)
+
+    def _windows(self, counts: BranchCounts) -> float:
+        """Count the windows' worth of event time that a batch brought; 0 where that cannot be told."""
+        first, last, before = counts.first_event_at, counts.last_event_at, self._last_event_at
+        if first is None or last is None:
+            return 0.0
+        self._last_event_at = last if before is None else max(last, before)
+        # Since the batch before, where time went on; else the span of its own tuples, as of a batch of late ones.
+        seconds = last - before if before is not None and last > before else last - first
+        return seconds / counts.window_seconds
 
     def _fit(self) -> list[float] | None:
         if len(self._samples) < ENOUGH_BATCHES:
@@ -126,15 +139,15 @@ class _Holds:
         self._mean: float | None = None
         self._square: float | None = None
 
-    def learn(self, batch: Batch, counts: BranchCounts, counted: BranchCount) -> None:
+    def learn(self, batch: Batch, counted: BranchCount, windows: float) -> None:
         if batch.kept:
             self._share = fade(self._share, counted.offered / batch.kept)
         if counted.weight > 0:
             self._mean = fade(self._mean, counted.total / counted.weight)
             self._square = fade(self._square, counted.squares / counted.weight)
-            if counts.event_seconds > 0:
-                per_window = counted.weight / counts.event_seconds * counts.window_seconds
-                self._answer_tuples = fade(self._answer_tuples, per_window / max(counted.groups, 1.0))
+            if windows > 0:
+                answers = windows * max(counted.groups, 1.0)
+                self._answer_tuples = fade(self._answer_tuples, counted.weight / answers)
 
     def branch(self, name: str, *, seconds_per_tuple: float) -> Branch:
         mean = self._mean or 0.0

@@ -136,7 +136,8 @@ def read_branches(observed: Mapping[str, Any] | None) -> BranchCounts | None:
     names = [field.removesuffix("__offered") for field in observed if field.endswith("__offered")]
     first, last = observed.get("first_micros"), observed.get("last_micros")
     return BranchCounts(
-        event_seconds=0.0 if first is None or last is None else (last - first) / 1e6,
+        first_event_at=None if first is None else first / 1e6,
+        last_event_at=None if last is None else last / 1e6,
         window_seconds=observed["window_seconds"],
         outputs={
             name: BranchCount(
@@ -219,7 +220,7 @@ def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[W
         passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
         chosen[f"__{output.name}_passes"] = passed
         # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
-        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * (plan["threshold"] / threshold)
+        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan["threshold"], threshold)
     frame = frame.withColumns(chosen)
     worked = {}
     for output in outputs:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control.controller import Controller
 from penstock.model import errors
 from penstock.model.batch import Batch
+from penstock.model.branches import BranchCounts
 from penstock.model.errors import PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
@@ -242,9 +243,12 @@ class Run:
             previous_started_at=self._previous_started_at,
             tuples_per_unit=known.tuples_per_unit,
         )
+        branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+        if branches is not None:
+            batch = replace(batch, outputs=branches.drops())
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
-        self._learn(batch, progress)
+        self._learn(batch, progress, branches)
         self._warn_of_misses(progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
@@ -258,12 +262,11 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
-    def _learn(self, batch: Batch, progress: Progress) -> None:
+    def _learn(self, batch: Batch, progress: Progress, branches: BranchCounts | None) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
-            branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
             sampled = (self._counts(progress) or {}).get("sampled_keys")
             self._controller.learn(
                 batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled
