@@ -160,3 +160,22 @@ def test_a_topic_that_is_not_there_is_named(kafka_spark, broker, checkpoint):
         run.await_termination(60)
     with pytest.raises(ps.InvalidInputError, match="starting must be 'latest' or 'earliest', got 'first'"):
         shedder.read_kafka(kafka_spark, servers=broker.servers, topic="nowhere", starting="first")
+
+
+def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(kafka_spark, broker, checkpoint, tmp_path):
+    topic = filled_topic(broker, [500, 500])
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5), row_id=["partition", "offset"])
+    source = from_kafka(kafka_spark, broker, topic, startingOffsets="earliest")
+    kept = source.transform(shedder).select("partition", "offset")
+    run = shedder.start(kept.writeStream.format("parquet").option("path", str(tmp_path / "out")))
+    watched = run.watch()
+    next(watched)
+    broker.stop(kill=True)
+    broker.start()
+    append(broker, topic, [500, 500])
+    while run.status.offered < 2_000:
+        next(watched)
+    run.stop()
+    assert run.status.offered == 2_000
+    written = kafka_spark.read.parquet(str(tmp_path / "out"))
+    assert written.count() == written.distinct().count() == run.status.kept

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control.controller import Controller
 from penstock.model import errors
 from penstock.model.batch import Batch
-from penstock.model.errors import PenstockError
+from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.planner import Planner
@@ -94,6 +95,11 @@ class Run:
         self._published_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
+        try:
+            require_visible(planner.checkpoint)
+        except PenstockError:
+            self.query.stop()
+            raise
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
         self._thread.start()
 
@@ -280,6 +286,18 @@ class Run:
         replayable = Folder(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._log.prune(before=replayable[0])
+
+
+def require_visible(checkpoint: Path, *, wait_seconds: float = 5.0) -> None:
+    """Refuse a checkpoint that Spark has written to and this process does not see."""
+    ends_at = time.monotonic() + wait_seconds
+    while not (checkpoint / "metadata").exists():
+        if time.monotonic() > ends_at:
+            raise NotSupportedError(
+                f"the query has started, but its checkpoint {checkpoint} is not seen from here: driver and executors "
+                "(with Spark Connect: server and client) must share that folder under this path; mount it here too"
+            )
+        time.sleep(0.05)
 
 
 def own_error(failure: Exception) -> PenstockError | None:
