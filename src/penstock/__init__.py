@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.contract import Policy
     from penstock.policy.priority import Priority
+    from penstock.spark.backfill import Backfilled
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Backfilled",
     "Batch",
     "Cost",
     "Decision",
@@ -54,6 +56,7 @@ __all__ = [
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
+    "Backfilled": "penstock.spark.backfill",
     "Batch": "penstock.model.batch",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.cli import main
 from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import bursty_stream
 from tests.kafka import filled_topic
@@ -105,3 +106,10 @@ def test_without_anything_shed_there_is_nothing_to_backfill(spark, checkpoint, t
     bursty_stream(spark, Arrivals.of((1, 10)), epoch=time.time()).transform(shedder)
     with pytest.raises(ps.InvalidInputError, match="there is nothing to backfill"):
         shedder.backfill(answers, window=two_seconds(), into=str(tmp_path))
+
+
+def test_the_command_says_what_cannot_be_imported(capsys):
+    assert main(["backfill", "nowhere", "--into", "/tmp/x"]) == 2
+    assert "name a function as module:function, got 'nowhere'" in capsys.readouterr().err
+    assert main(["backfill", "no_such_module:build", "--into", "/tmp/x"]) == 2
+    assert "cannot be imported" in capsys.readouterr().err

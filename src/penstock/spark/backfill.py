@@ -6,8 +6,11 @@ over and the machine has time. That holds while Spark keeps the offsets and the 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,6 +25,7 @@ from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_ranges
 from penstock.spark.planner import Planner
 from penstock.spark.recount import run_again
+from penstock.spark.session import local_session
 from penstock.spark.storage import Folder
 
 Query = Callable[[DataFrame], DataFrame]
@@ -83,6 +87,22 @@ def backfill(
         rows=sum(ledger[number].offered for number in wanted),
         shed=sum(ledger[number].shed for number in wanted),
     )
+
+
+def run_backfill(build: str, *, into: str) -> Backfilled:
+    """Backfill what ``module:function`` builds; the function gets a session and returns shedder, query and window."""
+    module_name, _, name = build.partition(":")
+    if not name:
+        raise InvalidInputError(f"name a function as module:function, got {build!r}")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function = getattr(import_module(module_name), name)
+    except (ImportError, AttributeError) as cause:
+        raise InvalidInputError(f"{build} cannot be imported ({cause}); run this in the folder of the job") from cause
+    spark = SparkSession.getActiveSession() or local_session()
+    shedder, query, window = function(spark)
+    done: Backfilled = shedder.backfill(query, window=window, into=into)
+    return done
 
 
 def _with_neighbours(spill: _Spill, shedding: Sequence[int], window: Column, windows: DataFrame) -> list[int]:
