@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.answers import answers_with_bounds
+from benchmarks.concept import native_rates, window_intake, window_latency
 from benchmarks.kafka import kafka
 from benchmarks.mechanism import mechanisms
 from benchmarks.overload import overload
@@ -16,7 +18,7 @@ from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism")
+PARTS = ("idle", "overload", "mechanism", "answers", "concept")
 # Needs Maven Central once: only when asked for.
 ON_REQUEST = ("kafka",)
 
@@ -49,6 +51,10 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "answers" in chosen:
+            tables.append(answers_with_bounds(spark, progress))
+        if "concept" in chosen:
+            tables += [part(spark, progress) for part in (window_latency, window_intake, native_rates)]
         if "kafka" in chosen:
             tables.append(kafka(progress, spark))
     for table in tables:

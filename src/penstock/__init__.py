@@ -8,76 +8,167 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from penstock.control.governor import Decision, Governor
     from penstock.model.batch import Batch
+    from penstock.model.error_target import MaxError
     from penstock.model.errors import (
         EnvironmentMissingError,
         InvalidInputError,
         NotSupportedError,
+        OperatorError,
         PenstockError,
         PlanLogError,
+        TargetMissedError,
     )
     from penstock.model.load import Cost, Load
+    from penstock.model.network_plan import Drop, NetworkPlan
     from penstock.model.plan import Plan
+    from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph
     from penstock.policy.baseline import KeepAll, Uniform
+    from penstock.policy.concept import ConceptDriven
+    from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
+    from penstock.policy.density import Density
+    from penstock.policy.least_error import LeastError
+    from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
+    from penstock.policy.roadmap import RoadMap
+    from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.backfill import Backfilled
+    from penstock.spark.network import Network, Stream
+    from penstock.spark.network_run import NetworkRun, OutputStatus
+    from penstock.spark.operator import Operator, OperatorRun, operator
+    from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
+    from penstock.spark.windows import join_pairs, shed_join, shed_windows
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AverageLatency",
     "Backfilled",
     "Batch",
+    "ConceptDriven",
     "Cost",
     "Decision",
+    "Density",
+    "Drop",
     "EnvironmentMissingError",
+    "FullKnowledge",
     "Governor",
+    "Histogram",
     "InvalidInputError",
     "KeepAll",
+    "LatencyGraph",
+    "Learning",
+    "LeastError",
     "Load",
+    "LoadAware",
+    "LossTolerance",
+    "MaxError",
+    "MaximumLatency",
+    "Network",
+    "NetworkPlan",
+    "NetworkRun",
     "NotSupportedError",
+    "Operator",
+    "OperatorError",
+    "OperatorRun",
+    "OutputStatus",
     "PenstockError",
     "Plan",
     "PlanLogError",
     "Policy",
     "Priority",
+    "RoadMap",
     "Run",
     "Shedder",
     "Status",
+    "StrawMan",
+    "Stream",
+    "TargetMissedError",
     "Uniform",
+    "ValueGraph",
+    "WindowAggregate",
+    "WindowLatency",
+    "avg",
     "compound_key",
+    "count",
+    "count_distinct",
+    "join_pairs",
     "local_session",
+    "operator",
+    "quantile",
     "shed",
+    "shed_join",
+    "shed_windows",
+    "sum",
+    "variance",
 ]
 
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
     "Backfilled": "penstock.spark.backfill",
+    "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
+    "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
+    "Density": "penstock.policy.density",
+    "Drop": "penstock.model.network_plan",
     "EnvironmentMissingError": "penstock.model.errors",
+    "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
+    "Histogram": "penstock.model.quality",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "LatencyGraph": "penstock.model.quality",
+    "Learning": "penstock.policy.load_aware",
+    "LeastError": "penstock.policy.least_error",
     "Load": "penstock.model.load",
+    "LoadAware": "penstock.policy.load_aware",
+    "LossTolerance": "penstock.model.quality",
+    "MaxError": "penstock.model.error_target",
+    "MaximumLatency": "penstock.policy.constraint",
+    "Network": "penstock.spark.network",
+    "NetworkPlan": "penstock.model.network_plan",
+    "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
+    "Operator": "penstock.spark.operator",
+    "OperatorError": "penstock.model.errors",
+    "OperatorRun": "penstock.spark.operator",
+    "OutputStatus": "penstock.spark.network_run",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
+    "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "StrawMan": "penstock.policy.load_aware",
+    "Stream": "penstock.spark.network",
+    "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "ValueGraph": "penstock.model.quality",
+    "WindowAggregate": "penstock.spark.outputs",
+    "WindowLatency": "penstock.policy.constraint",
+    "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",
+    "count": "penstock.spark.answers",
+    "count_distinct": "penstock.spark.answers",
+    "join_pairs": "penstock.spark.windows",
     "local_session": "penstock.spark.session",
+    "operator": "penstock.spark.operator",
+    "quantile": "penstock.spark.answers",
     "shed": "penstock.spark.shed",
+    "shed_join": "penstock.spark.windows",
+    "shed_windows": "penstock.spark.windows",
+    "sum": "penstock.spark.answers",
+    "variance": "penstock.spark.answers",
 }
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
+from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.policy.priority import Priority
 
@@ -19,6 +20,8 @@ POLICIES = [
     Uniform(),
     Uniform(keep=0.5),
     Priority(keep={"vip": 1.0, "bot": 0.1}, listed_share=0.2),
+    ConceptDriven(),
+    ConceptDriven(keep=0.1, rule="proportional", wins="coverage"),
 ]
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from penstock.control.branches import BranchLearner
+from penstock.control.concept_memory import ConceptMemory
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
 from penstock.model.batch import Batch
+from penstock.model.branches import BranchCounts
 
 
 class Controller:
@@ -40,12 +44,21 @@ class Controller:
     def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
         self._governor = governor
         self._model = CostModel()
+        self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
         self._previous: Batch | None = None
+        self._memory = ConceptMemory(self._known.key_shares)
 
-    def learn(self, batch: Batch, *, offset_units: float | None = None) -> None:
-        """Take in a finished batch; batches must come in order."""
+    def learn(
+        self,
+        batch: Batch,
+        *,
+        offset_units: float | None = None,
+        branches: BranchCounts | None = None,
+        sampled_keys: Sequence[str] | None = None,
+    ) -> None:
+        """Take in a finished batch, and the keys of a sample of it if there is one; batches must come in order."""
         known = self._known
         if batch.duration_seconds:
             self._model.learn(kept=batch.kept, shed=batch.shed - batch.unread, seconds=batch.duration_seconds)
@@ -73,12 +86,33 @@ class Controller:
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),
+            branches=known.branches,
+            key_shares=self._shares(sampled_keys),
         )
+        if branches is not None:
+            self._learn_branches(batch, branches)
         self._previous = batch
+
+    def _shares(self, sampled_keys: Sequence[str] | None) -> Mapping[str, float] | None:
+        if sampled_keys is None:
+            return self._known.key_shares
+        self._memory.learn(sampled_keys)
+        return self._memory.shares()
 
     def guidance(self, *, now: float) -> Guidance:
         """Give what is known so far, stamped with the time."""
         return replace(self._known, published_at=now)
+
+    def _learn_branches(self, batch: Batch, counts: BranchCounts) -> None:
+        """Learn the outputs apart; what a kept tuple costs hangs on the drops behind it, so take it from there."""
+        if batch.duration_seconds:
+            self._branches.learn(batch, counts, seconds=batch.duration_seconds)
+        known = self._known
+        self._known = replace(
+            known,
+            branches=self._branches.branches() or known.branches,
+            cost=self._branches.cost() or known.cost,
+        )
 
     def _arrival_rate(self, batch: Batch) -> float | None:
         """Tuples per second between the last two triggers; the newest value counts most, for bursts start at once."""

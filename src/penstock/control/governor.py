@@ -150,6 +150,8 @@ class Governor:
             headroom=self.headroom * (self.RELEASE if self._dwells(recent) else 1.0),
             listed_share=guidance.listed_share,
             listed_keep=guidance.listed_keep,
+            branches=guidance.branches,
+            key_tuples=key_tuples(guidance, expected),
         )
         overloaded = load.utilization > self.headroom
         return replace(decision, plan=self.policy.decide(load), overloaded=overloaded)
@@ -184,6 +186,7 @@ class Governor:
                 headroom=self.headroom,
                 listed_share=guidance.listed_share if guidance else None,
                 listed_keep=guidance.listed_keep if guidance else None,
+                key_tuples=key_tuples(guidance, expected),
             )
         )
         if not plan.sheds:
@@ -198,6 +201,13 @@ class Governor:
     def _dwells(self, recent: Sequence[Decision]) -> bool:
         """Whether an overload is too recent to go back to the full headroom."""
         return any(decision.overloaded for decision in recent[len(recent) - min(self.dwell_batches, len(recent)) :])
+
+
+def key_tuples(guidance: Guidance | None, expected: float) -> dict[str, float] | None:
+    """Foresee how many tuples each known key has in a batch of this size."""
+    if guidance is None or guidance.key_shares is None:
+        return None
+    return {key: share * expected for key, share in guidance.key_shares.items()}
 
 
 def expected_tuples(guidance: Guidance | None, demand: Demand) -> float | None:

@@ -42,6 +42,8 @@ class Batch:
         Empty for sources without partitions.
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
+    failed
+        Tuples among the kept on which the user's operator raised, where it was told to go on.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
@@ -69,10 +71,11 @@ class Batch:
     partition_backlog: Mapping[str, int] = field(default_factory=dict)
     listed_offered: int = 0
     listed_kept: int = 0
+    failed: int = 0
     recounted: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("batch_id", "offered", "kept", "shed", "unread", "listed_offered", "listed_kept"):
+        for name in ("batch_id", "offered", "kept", "shed", "unread", "listed_offered", "listed_kept", "failed"):
             require_not_negative(name, getattr(self, name), meaning="a count")
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")
         if self.offered != self.kept + self.shed:

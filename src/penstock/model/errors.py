@@ -17,8 +17,16 @@ class PlanLogError(PenstockError):
     """The plan log or the ledger on disk cannot be trusted."""
 
 
+class OperatorError(PenstockError):
+    """An operator of the user raised, or returned what cannot be used."""
+
+
 class EnvironmentMissingError(PenstockError):
     """Something outside Python that Penstock needs is missing or too old."""
+
+
+class TargetMissedError(PenstockError):
+    """An answer is further off than its target allows, and the query was to stop then."""
 
 
 class NotSupportedError(PenstockError, NotImplementedError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.model.branches import Branches
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
 
 
@@ -46,6 +48,10 @@ class Load:
     listed_share, listed_keep
         Share of the offered tuples whose key has a rate of its own, and the share of those that survived; None until
         a plan with such keys was measured.
+    key_tuples
+        Tuples of the next batch by key, for the keys that earlier batches made known; None where nobody counts them.
+    branches
+        The query's outputs, where it has several with drops of their own; None until they were measured.
 
     Examples
     --------
@@ -65,6 +71,8 @@ class Load:
     headroom: float
     listed_share: float | None = None
     listed_keep: float | None = None
+    key_tuples: Mapping[str, float] | None = None
+    branches: Branches | None = None
 
     def __post_init__(self) -> None:
         require_not_negative("offered_tuples", self.offered_tuples, meaning="the size of the next batch")

@@ -36,6 +36,86 @@ FIGURES: dict[str, Entry] = {
         title="Where two queries that share an operator shed (Example 1)",
         home="penstock.reproduce.sampling03:example1",
     ),
+    "sampling/tradeoff": Entry(
+        title="Largest relative error against load, for three ways to sample",
+        home="penstock.reproduce.sampling03_tradeoff:tradeoff",
+    ),
+    "sampling/coverage": Entry(
+        title="Stated against observed coverage of the intervals",
+        home="penstock.reproduce.sampling03_coverage:coverage",
+    ),
+    "las/fig4": Entry(
+        title="Latency and drops against the under-provisioning",
+        home="penstock.reproduce.las20:fig4",
+    ),
+    "las/fig5": Entry(
+        title="Latency and drops against the threshold",
+        home="penstock.reproduce.las20:fig5",
+    ),
+    "las/fig6": Entry(
+        title="Latency and drops against the highest cost",
+        home="penstock.reproduce.las20:fig6",
+    ),
+    "las/fig7": Entry(
+        title="Latency and drops against the skew of the items",
+        home="penstock.reproduce.las20:fig7",
+    ),
+    "las/fig8": Entry(
+        title="Latency, drops and learning time against the precision of the sketches",
+        home="penstock.reproduce.las20:fig8",
+    ),
+    "las/fig9": Entry(
+        title="Seven phases of changing load, items and costs, simulated",
+        home="penstock.reproduce.las20:fig9",
+    ),
+    "las/fig10": Entry(
+        title="Seven phases on Spark, target two seconds",
+        home="penstock.reproduce.las_spark:fig10",
+    ),
+    "las/fig11": Entry(
+        title="Mentions in tweets on Spark, costs of 1, 5 and 25 ms",
+        home="penstock.reproduce.las_spark:fig11",
+    ),
+    "cod/fig2": Entry(
+        title="Concept drift, and shedding when the concept is swapped (Fig. 2)",
+        home="penstock.reproduce.cod_drift:fig2",
+    ),
+    "cod/fig7": Entry(
+        title="Window latency on one and two cores (Fig. 7)",
+        home="penstock.reproduce.cod_latency:fig7",
+    ),
+    "cod/fig8": Entry(
+        title="Window latency by stream, 97 % shed (Fig. 8)",
+        home="penstock.reproduce.cod_latency:fig8",
+    ),
+    "cod/fig9": Entry(
+        title="Error of Concept-Driven shedding and of Uniform, at the same volume (Fig. 9)",
+        home="penstock.reproduce.cod_accuracy:fig9",
+    ),
+    "cod/fig10": Entry(
+        title="Error against processed volume, by route (Fig. 10)",
+        home="penstock.reproduce.cod_accuracy:fig10",
+    ),
+    "aurora/fig8": Entry(
+        title="Loss tolerance and predicates derived from a value graph (Table 1, Figure 8)",
+        home="penstock.reproduce.aurora03:fig8",
+    ),
+    "aurora/fig9": Entry(
+        title="Tuple utility lost by each policy as rates rise",
+        home="penstock.reproduce.aurora03_loss:fig9",
+    ),
+    "aurora/fig10": Entry(
+        title="Value utility lost by each policy as rates rise",
+        home="penstock.reproduce.aurora03_loss:fig10",
+    ),
+    "aurora/fig11": Entry(
+        title="Random against semantic drops, by skew of the utilities",
+        home="penstock.reproduce.aurora03_skew:fig11",
+    ),
+    "aurora/fig12": Entry(
+        title="Drops at the input against drops inside, with a shared operator",
+        home="penstock.reproduce.aurora03_skew:fig12",
+    ),
 }
 
 

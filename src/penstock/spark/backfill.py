@@ -19,12 +19,11 @@ from pyspark.sql import functions as F
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.model.plan import Plan
-from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import KEPT, WORKING, Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_ranges
 from penstock.spark.planner import Planner
-from penstock.spark.recount import run_again
+from penstock.spark.recount import mark_again, run_again
 from penstock.spark.session import local_session
 from penstock.spark.storage import Folder
 
@@ -144,8 +143,8 @@ class _Spill:
             write = _WriteRows(
                 batch_id=batch_id,
                 plan=decision.plan,
+                planner=self.planner,
                 marking=self.marking,
-                arc=self.planner.name,
                 ends=entry.sources if entry else (),
                 path=str(folder),
             )
@@ -182,8 +181,8 @@ class _WriteRows:
 
     batch_id: int
     plan: Plan
+    planner: Planner
     marking: Marking
-    arc: str
     ends: tuple[str, ...]
     path: str
 
@@ -191,14 +190,14 @@ class _WriteRows:
         """Do one batch; called by Spark."""
         if ran != self.batch_id:
             return
-        marked = mark_with(self.marking, events, self.plan)
+        marked = mark_again(self.planner, self.marking, events, self.plan)
         kept = F.col(KEPT)
         if (was_read := self._was_read()) is not None:
             kept = kept & was_read
         rows = marked.withColumn("shed", ~kept).drop(*WORKING)
         if self.marking.weight not in rows.columns:
             rows = rows.withColumn(self.marking.weight, F.lit(1.0))
-        rows = rows.withColumn("batch", F.lit(self.batch_id).cast("long")).withColumn("arc", F.lit(self.arc))
+        rows = rows.withColumn("batch", F.lit(self.batch_id).cast("long")).withColumn("arc", F.lit(self.planner.name))
         rows.withColumn("reason", F.lit(self.plan.reason)).write.mode("overwrite").parquet(self.path)
 
     def _was_read(self) -> Column | None:

@@ -8,15 +8,17 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.plan import Plan
+from penstock.policy.concept import ConceptDriven
 from penstock.spark.flags import Marking
+from penstock.spark.inplan import sample_threshold
 from penstock.spark.planner import Planner
-from penstock.spark.sampler import table_of, threshold_of
+from penstock.spark.sampler import table_literal, table_of, threshold_of
+from penstock.spark.twopass import mark_by_concept
 
 # Metrics of an action that ran arrive within milliseconds; without an action they never do.
 METRICS_SECONDS = 10.0
@@ -32,26 +34,22 @@ class EachBatch:
 
     def __call__(self, events: DataFrame, batch_id: int) -> None:
         """Do one batch; called by Spark."""
-        plan = self.planner.decide(batch_id).plan
-        marked = mark_with(self.marking, events, plan)
+        decision = self.planner.decide(batch_id)
+        policy = self.planner.governor.policy
+        if isinstance(policy, ConceptDriven) and policy.passes == 2 and decision.plan.sheds:
+            marked = mark_by_concept(self.marking, events, policy, decision.plan)
+        else:
+            marked = mark_with(self.marking, events, decision.plan, sample=F.lit(sample_threshold(decision)))
         observation = Observation(self.planner.name)
         counted = marked.observe(observation, *self.marking.counts(marked))
         self.write(self.marking.survivors(counted), batch_id)
         self.planner.log.record_counts(batch_id, _counts_of(observation, batch_id))
 
 
-def mark_with(marking: Marking, events: DataFrame, plan: Plan) -> DataFrame:
+def mark_with(marking: Marking, events: DataFrame, plan: Plan, *, sample: Column | None = None) -> DataFrame:
     """Mark the rows of a batch by a plan that is known already."""
-    table = _table_literal(events.sparkSession, plan) if plan.key_keep else None
-    return marking.mark(events, threshold=F.lit(threshold_of(plan.keep)), table=table)
-
-
-def _table_literal(spark: SparkSession, plan: Plan) -> tuple[Column, Column]:
-    """Bring the rates in as one row: as literals, ten thousand keys would take Spark seconds to parse."""
-    table = table_of(plan)
-    row = pa.table({"hashes": pa.array([table.hashes]), "thresholds": pa.array([table.thresholds])})
-    one = spark.createDataFrame(row).select(F.struct("hashes", "thresholds").alias("rates")).scalar()
-    return one.getField("hashes"), one.getField("thresholds")
+    table = table_literal(events.sparkSession, table_of(plan)) if plan.key_keep else None
+    return marking.mark(events, threshold=F.lit(threshold_of(plan.keep)), table=table, sample=sample)
 
 
 def _counts_of(observation: Observation, batch_id: int) -> Mapping[str, Any]:

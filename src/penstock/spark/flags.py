@@ -10,24 +10,26 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.sampler import WHOLE, hashed_key, listed_threshold, row_hash
+from penstock.spark.sampler import WHOLE, hashed_key, key_text, listed_threshold, row_hash
 
 HASH = "__penstock_key"
 LISTED = "__penstock_listed"
 THRESHOLD = "__penstock_threshold"
 KEPT = "__penstock_kept"
-WORKING = (HASH, LISTED, THRESHOLD, KEPT)
+SAMPLED = "__penstock_sampled"
+WORKING = (HASH, LISTED, THRESHOLD, KEPT, SAMPLED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """Which columns identify, key and date a row, and where its weight goes."""
+    """Which columns identify, key and date a row, and where its weight goes; whether keys are sampled to be counted."""
 
     row_id: tuple[str, ...]
     key: tuple[str, ...]
     arrival: str | None
     weight: str
     seed: int
+    sample_keys: bool = False
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a stream that lacks what was named, before anything starts."""
@@ -67,8 +69,18 @@ class Marking:
             raise InvalidInputError("no column of the stream can be hashed; name one that identifies a row: row_id=...")
         return [F.col(_quoted(name)) for name in hashable]
 
-    def mark(self, frame: DataFrame, *, threshold: Column, table: tuple[Column, Column] | None) -> DataFrame:
-        """Add the working columns: whether each row is listed by key, its threshold, and whether it is kept."""
+    def mark(
+        self,
+        frame: DataFrame,
+        *,
+        threshold: Column,
+        table: tuple[Column, Column] | None,
+        sample: Column | None = None,
+    ) -> DataFrame:
+        """Add the working columns: whether each row is listed by key, its threshold, and whether it is kept.
+
+        Rows whose hash lies below ``sample`` bear their key in a column of its own: a uniform sample of the offered.
+        """
         if self.key and table is not None:
             keys = [F.col(_quoted(name)) for name in self.key]
             listed = listed_threshold(F.col(HASH), *table)
@@ -78,7 +90,11 @@ class Marking:
             frame = frame.withColumn(THRESHOLD, threshold)
         # The whole range is compared first: while nothing is shed, no row is hashed.
         kept = (F.col(THRESHOLD) >= WHOLE) | (row_hash(self.ids(frame), self.seed) < F.col(THRESHOLD))
-        return frame.withColumn(KEPT, kept)
+        frame = frame.withColumn(KEPT, kept)
+        if self.sample_keys and self.key and sample is not None:
+            sampled = row_hash(self.ids(frame), self.seed) < sample
+            frame = frame.withColumn(SAMPLED, F.when(sampled, key_text([F.col(_quoted(name)) for name in self.key])))
+        return frame
 
     def counts(self, frame: DataFrame) -> Sequence[Column]:
         """Aggregates over marked rows: what the ledger needs to know of a batch."""
@@ -92,6 +108,8 @@ class Marking:
                 F.count_if(listed).alias("listed_offered"),
                 F.count_if(listed & F.col(KEPT)).alias("listed_kept"),
             ]
+        if SAMPLED in frame.columns:
+            counted.append(F.collect_list(SAMPLED).alias("sampled_keys"))
         if self.arrival is not None:
             micros = F.unix_micros(F.col(_quoted(self.arrival)).cast("timestamp"))
             counted += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pyarrow as pa
@@ -10,17 +11,26 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 
+from penstock.control.concept_memory import SAMPLE_TUPLES
 from penstock.control.governor import Decision
 from penstock.model.errors import NotSupportedError
 from penstock.spark.planner import Planner
 from penstock.spark.sampler import table_of, threshold_of
 
+# A batch whose size nobody foresees is sampled as if it had so many rows.
+UNKNOWN_TUPLES = 1_000_000.0
+
 # Spark's own name for the id of the micro-batch that a task belongs to. Internal, hence pinned by a test.
 BATCH_ID = "streaming.sql.batchId"
 
-PLAN_TYPE = "struct<threshold: bigint, hashes: array<bigint>, thresholds: array<bigint>>"
+PLAN_TYPE = "struct<threshold: bigint, hashes: array<bigint>, thresholds: array<bigint>, sample: bigint>"
 _ARROW_TYPE = pa.struct(
-    [("threshold", pa.int64()), ("hashes", pa.list_(pa.int64())), ("thresholds", pa.list_(pa.int64()))]
+    [
+        ("threshold", pa.int64()),
+        ("hashes", pa.list_(pa.int64())),
+        ("thresholds", pa.list_(pa.int64())),
+        ("sample", pa.int64()),
+    ]
 )
 
 
@@ -29,13 +39,25 @@ def plan_column(spark: SparkSession, planner: Planner) -> Column:
 
     One row through one Python worker: the rest of the query stays native and may keep state.
     """
+    return batch_column(spark, planner, plan_row, sql_type=PLAN_TYPE, arrow_type=_ARROW_TYPE)
+
+
+def batch_column(
+    spark: SparkSession,
+    planner: Planner,
+    to_row: Callable[[Decision], dict[str, object]],
+    *,
+    sql_type: str,
+    arrow_type: pa.DataType,
+) -> Column:
+    """Make a column that holds, in every micro-batch, what ``to_row`` makes of the decision for just that batch."""
 
     def read_plan(ticks: pa.Array) -> pa.Array:
-        row = plan_row(planner.decide(current_batch_id()))
-        return pa.array([row] * len(ticks), type=_ARROW_TYPE)
+        row = to_row(planner.decide(current_batch_id()))
+        return pa.array([row] * len(ticks), type=arrow_type)
 
     # PySpark takes the kind from the type hints, and its stubs do not know that form.
-    read = cast("Any", arrow_udf)(read_plan, PLAN_TYPE)
+    read = cast("Any", arrow_udf)(read_plan, sql_type)
     plan: Column = spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
     return plan
 
@@ -59,4 +81,11 @@ def plan_row(decision: Decision) -> dict[str, object]:
         "threshold": threshold_of(decision.plan.keep),
         "hashes": table.hashes,
         "thresholds": table.thresholds,
+        "sample": sample_threshold(decision),
     }
+
+
+def sample_threshold(decision: Decision) -> int:
+    """Threshold below which rows are sampled to count their keys: about as many rows whatever the batch's size."""
+    expected = UNKNOWN_TUPLES if decision.expected_tuples is None else max(decision.expected_tuples, 1.0)
+    return threshold_of(min(1.0, SAMPLE_TUPLES / expected))

@@ -92,6 +92,7 @@ def to_batch(
         partition_backlog=progress.partition_backlog,
         listed_offered=int(counts.get("listed_offered") or 0),
         listed_kept=int(counts.get("listed_kept") or 0),
+        failed=int(counts.get("failed") or 0),
     )
 
 

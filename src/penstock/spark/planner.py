@@ -32,9 +32,14 @@ class Planner:
         log = self.log
         if (logged := log.decision(batch_id)) is not None:
             return logged
-        recent = log.recent(batch_id, max(self.governor.dwell_batches, 1))
+        governor = self.governing()
+        recent = log.recent(batch_id, max(governor.dwell_batches, 1))
         demand = self._demand(batch_id, recent[-1] if recent else None)
-        return log.record(self.governor.decide(log.guidance(), demand, recent))
+        return log.record(governor.decide(log.guidance(), demand, recent))
+
+    def governing(self) -> Governor:
+        """The governor that decides the next batch."""
+        return self.governor
 
     def _demand(self, batch_id: int, last: Decision | None) -> Demand:
         now = time.time()

@@ -21,6 +21,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
+from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -90,6 +91,7 @@ class Run:
         self._changed = threading.Condition(threading.RLock())
         self._failure: Exception | None = None
         self._trouble: Exception | None = None
+        self._misses = ""
         self._last_id = -1
         self._previous_started_at: float | None = None
         self._published_at = -HEARTBEAT_SECONDS
@@ -143,7 +145,7 @@ class Run:
                 f"batches cannot be entered in the ledger, nor guidance published ({self._trouble!r}); this is tried "
                 f"again, and the query goes on with the last guidance for {grace_seconds:.0f} s, then keeps all"
             )
-        return ""
+        return self._misses
 
     def watch(self) -> Iterator[Batch]:
         """Yield batches as they finish, until the query stops; raise what it failed with."""
@@ -249,6 +251,7 @@ class Run:
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
         self._learn(batch, progress)
+        self._warn_of_misses(progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
         self._remember(batch)
@@ -266,10 +269,19 @@ class Run:
         if self._failure is not None:
             return
         try:
-            self._controller.learn(batch, offset_units=progress.offset_units)
+            branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+            sampled = (self._counts(progress) or {}).get("sampled_keys")
+            self._controller.learn(batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled)
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
+
+    def _warn_of_misses(self, progress: Progress) -> None:
+        """Say which answers are further off than their targets allow, where they were to be given out all the same."""
+        missed = read_misses(progress.observed)
+        self._misses = f"batch {progress.batch_id}: {'; '.join(missed)}" if missed else ""
+        if missed:
+            LOGGER.warning("%s", self._misses)
 
     def _counts(self, progress: Progress) -> Any:
         return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)

@@ -15,8 +15,9 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import xxhash
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.plan import Plan
@@ -64,36 +65,44 @@ class KeyTable:
     def build(key_keep: Mapping[str, float]) -> KeyTable:
         """Lay out the rates so that every listed key sits in one of its two slots."""
         rates = {key_hash(key): threshold_of(keep) for key, keep in key_keep.items()}
+        return KeyTable.of(np.array(list(rates), dtype=np.int64), np.array(list(rates.values()), dtype=np.int64))
+
+    @staticmethod
+    def of(hashes: npt.NDArray[np.int64], thresholds: npt.NDArray[np.int64]) -> KeyTable:
+        """Lay out thresholds whose keys were hashed already, each once."""
         size = 2
-        while size < 2.5 * len(rates):
+        while size < 2.5 * len(hashes):
             size *= 2
-        while (slots := _place(rates, size)) is None:
+        while (slots := _place(hashes, size)) is None:
             size *= 2
-        hashes = np.zeros(size, dtype=np.int64)
-        thresholds = np.zeros(size, dtype=np.int64)
-        for slot, hashed in slots.items():
-            hashes[slot] = hashed
-            thresholds[slot] = rates[hashed]
-        return KeyTable(hashes, thresholds)
+        taken = slots >= 0
+        table = KeyTable(np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64))
+        table.hashes[taken] = hashes[slots[taken]]
+        table.thresholds[taken] = thresholds[slots[taken]]
+        return table
 
 
-def _place(rates: Mapping[int, int], size: int) -> dict[int, int] | None:
-    """Find a slot for each hash, moving earlier ones to their other slot; None if that goes in circles."""
+def _place(hashes: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64] | None:
+    """Find a slot for each hash, all at once: -1 marks a free slot. None if that goes in circles.
+
+    Those without a place all move into a slot; whoever sat there, or lost the race for it, tries its other slot next.
+    """
     mask = size - 1
-    slots: dict[int, int] = {}
-    for newcomer in rates:
-        hashed, slot = newcomer, newcomer & mask
-        for _ in range(500):
-            evicted = slots.get(slot)
-            slots[slot] = hashed
-            if evicted is None:
-                break
-            hashed = evicted
-            first, second = hashed & mask, (hashed >> 32) & mask
-            slot = second if slot == first else first
-        else:
-            return None
-    return slots
+    homes = np.stack([hashes & mask, (hashes >> 32) & mask])
+    slots = np.full(size, -1, dtype=np.int64)
+    moving = np.arange(len(hashes))
+    choice = np.zeros(len(hashes), dtype=np.int64)
+    for _ in range(500):
+        if not len(moving):
+            return slots
+        wanted = homes[choice[moving], moving]
+        evicted = slots[wanted]
+        slots[wanted] = moving
+        lost = moving[slots[wanted] != moving]
+        out = np.unique(np.concatenate([evicted[evicted >= 0], lost]))
+        moving = out
+        choice[moving] ^= 1
+    return None
 
 
 def row_hash(row_id: Sequence[Column], seed: int) -> Column:
@@ -110,6 +119,12 @@ def hashed_key(key: Sequence[Column]) -> Column:
     return F.when(~missing, hashed)
 
 
+def key_text(key: Sequence[Column]) -> Column:
+    """Write the key columns as plans name them (see :func:`compound_key`); null where any of them is null."""
+    parts = [part for column in key for part in (F.lit(KEY_SEPARATOR), column.cast("string"))]
+    return F.concat(*parts[1:])
+
+
 def listed_threshold(hashed: Column, hashes: Column, thresholds: Column) -> Column:
     """Look a key up in a :class:`KeyTable`; null for a key that is not listed, and for a null key."""
     mask = (F.size(hashes) - F.lit(1)).cast("long")
@@ -118,6 +133,13 @@ def listed_threshold(hashed: Column, hashes: Column, thresholds: Column) -> Colu
     return F.when(F.get(hashes, first) == hashed, F.get(thresholds, first)).when(
         F.get(hashes, second) == hashed, F.get(thresholds, second)
     )
+
+
+def table_literal(spark: SparkSession, table: KeyTable) -> tuple[Column, Column]:
+    """Bring the rates in as one row: as literals, ten thousand keys would take Spark seconds to parse."""
+    row = pa.table({"hashes": pa.array([table.hashes]), "thresholds": pa.array([table.thresholds])})
+    one = spark.createDataFrame(row).select(F.struct("hashes", "thresholds").alias("rates")).scalar()
+    return one.getField("hashes"), one.getField("thresholds")
 
 
 def table_of(plan: Plan) -> KeyTable:

@@ -14,12 +14,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
+from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.spark.backfill import Backfilled, backfill
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
 from penstock.spark.kafka import KafkaSource
+from penstock.spark.outputs import OUTPUT_METRICS, WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
@@ -102,7 +104,12 @@ def shed(
             name=name,
         ),
         marking=Marking(
-            row_id=_names("row_id", row_id), key=_names("key", key), arrival=arrival, weight=weight, seed=seed
+            row_id=_names("row_id", row_id),
+            key=_names("key", key),
+            arrival=arrival,
+            weight=weight,
+            seed=seed,
+            sample_keys=isinstance(policy, ConceptDriven) and policy.passes == 1,
         ),
     )
 
@@ -114,15 +121,58 @@ class Shedder:
         self._planner = planner
         self._marking = marking
         self._events: DataFrame | None = None
+        self._plan: Column | None = None
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
+        if getattr(self._planner.governor.policy, "passes", 1) == 2:
+            raise InvalidInputError(
+                "a policy with passes=2 reads each batch twice, which only start_each_batch can do; start the query "
+                "with shedder.start_each_batch(...), or use passes=1"
+            )
         self._accept(events)
-        plan = plan_column(events.sparkSession, self._planner)
+        plan = self._plan = plan_column(events.sparkSession, self._planner)
         table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
-        marked = self._marking.mark(events, threshold=plan.getField("threshold"), table=table)
+        marked = self._marking.mark(
+            events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
+        )
         counted = marked.observe(self._planner.name, *self._marking.counts(marked))
         return self._marking.survivors(counted)
+
+    def answers(
+        self, *outputs: WindowAggregate, time: str, window: str, slide: str | None = None
+    ) -> Callable[[DataFrame], DataFrame]:
+        """Answer several window aggregates of the shed stream in one query, each sampled at a rate of its own.
+
+        For ``kept.transform(shedder.answers(...))``; between shedding and answers any shared operators may stand, as
+        long as they keep the row id, the time and the weight. With the policy
+        :class:`~penstock.policy.least_error.LeastError` every output is sampled so that the worst error of all is
+        least; with any other they share the common rate.
+
+        Parameters
+        ----------
+        outputs
+            What to answer.
+        time
+            Event time; give it a watermark before, as for any window.
+        window, slide
+            Length of the windows, and how far one is from the next, as in ``"10 minutes"``.
+
+        Returns
+        -------
+        A frame with ``window``, ``output``, ``group`` and the struct ``answer``; see :func:`penstock.sum`.
+        """
+        windows = Windows(time=time, length=window, slide=slide)
+
+        def transform(kept: DataFrame) -> DataFrame:
+            if self._plan is None:
+                raise InvalidInputError("nothing was shed yet; build the answers on events.transform(shedder)")
+            metrics = f"{self._planner.name}{OUTPUT_METRICS}"
+            return answer_outputs(
+                kept, plan=self._plan, marking=self._marking, outputs=outputs, windows=windows, metrics=metrics
+            )
+
+        return transform
 
     def read_kafka(
         self,
@@ -274,7 +324,7 @@ class Shedder:
 
 
 def _has_rates_per_key(policy: Policy) -> bool:
-    return isinstance(getattr(policy, "keep", None), Mapping)
+    return isinstance(policy, ConceptDriven) or isinstance(getattr(policy, "keep", None), Mapping)
 
 
 def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,304 @@
+"""Figures 10 and 11 of [LAS20] on Spark: every policy on the same stream at the same time, in one session.
+
+Costs are slept, not burnt, so that five queries run side by side on two cores and meet the same machine. The paper's
+targets of 32 and 64 ms are below what a micro-batch takes; here the target is two seconds from arrival to commit.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from penstock.model.batch import Batch
+from penstock.policy.density import Density
+from penstock.policy.load_aware import FullKnowledge, LoadAware, StrawMan
+from penstock.policy.sequence import TuplePolicy
+from penstock.reproduce.figure import Claim, Figure, Series
+from penstock.sim.tuple_stream import PHASES, phase_numbers, zipf_numbers
+
+SEED = 2020
+TARGET_SECONDS = 2.0
+PARTITIONS = 1
+WARM_UP_SECONDS, WARM_UP_LOAD = 13.0, 0.3
+PLAIN, STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY = "plain Spark", "Straw-Man", "Full Knowledge", "LAS", "density (ours)"
+SHEDDERS = (STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY)
+LATENCY, DROPPED = "mean completion latency, s", "share of tuples dropped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timetable:
+    """A stream with a warm-up at low load in front, and the part of it that each tuple belongs to."""
+
+    arrived_at: NDArray[np.float64]
+    keys: NDArray[np.int64]
+    costs_seconds: NDArray[np.float64]
+    parts: NDArray[np.int64]
+
+    @property
+    def seconds(self) -> float:
+        """When the last tuple arrives."""
+        return float(self.arrived_at[-1])
+
+    @property
+    def starts_at(self) -> float:
+        """When the warm-up ends and counting begins."""
+        return float(self.arrived_at[self.parts == 0][0])
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a query did, batch by batch: mean arrival, offered, kept, and completion latency of the kept."""
+
+    arrived_at: NDArray[np.float64]
+    offered: NDArray[np.float64]
+    kept: NDArray[np.float64]
+    latency_seconds: NDArray[np.float64]
+
+    def between(self, start: float, end: float) -> Trace:
+        """The batches whose tuples arrived, on average, within a time."""
+        own = (self.arrived_at >= start) & (self.arrived_at < end)
+        return Trace(self.arrived_at[own], self.offered[own], self.kept[own], self.latency_seconds[own])
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean completion latency of the kept tuples."""
+        kept = self.kept.sum()
+        return float((self.latency_seconds * self.kept).sum() / kept) if kept else float("nan")
+
+    @property
+    def dropped(self) -> float:
+        """Share of the offered tuples that was shed."""
+        return float(1 - self.kept.sum() / self.offered.sum()) if self.offered.sum() else float("nan")
+
+
+def execute(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The expensive operator: takes as long as the row says."""
+    time.sleep(row["cost_seconds"])
+    return {"id": row["id"]}
+
+
+def fig10(*, full: bool) -> Figure:
+    """Run the seven phases of figure 9 on Spark."""
+    phase_tuples = 20_000 if full else 600
+    timetable = seven_phase_timetable(phase_tuples=phase_tuples, seed=SEED)
+    mean_seconds = float(timetable.costs_seconds[timetable.parts == 0].mean())
+    traces = side_by_side(timetable, mean_seconds=mean_seconds)
+    edges = _edges(timetable, len(PHASES))
+    phases = {name: [trace.between(*edge) for edge in edges] for name, trace in traces.items()}
+    at_f = PHASES.index("F")
+    worst = {name: max(part.mean_seconds for part in phases[name]) / TARGET_SECONDS for name in traces}
+    claims = [
+        *_common_claims(traces, timetable),
+        Claim.at_least("Straw-Man in phase F (costs doubled) against the target",
+                       phases[STRAW_MAN][at_f].mean_seconds / TARGET_SECONDS, 1.25),
+        Claim.at_most("LAS in its worst phase against Straw-Man in its worst", worst[LAS] / worst[STRAW_MAN], 1.0),
+    ]  # fmt: skip
+    settings = _settings(timetable, full) | {"phase_tuples": phase_tuples}
+    series = [
+        Series(name, PHASES, tuple(part.mean_seconds for part in phases[name]), "phase", LATENCY + " by phase")
+        for name in traces
+    ]
+    return Figure("las/fig10", settings, (*_time_series(traces), *series), tuple(claims))
+
+
+def fig11(*, full: bool) -> Figure:
+    """Run the mentions of a real stream of tweets, with costs of 1, 5 and 25 ms by class of the mentioned."""
+    tuples = 100_000 if full else 2_700
+    keys, origin = mentions(tuples)
+    costs = class_costs(keys)
+    gap = costs.mean() / PARTITIONS
+    timetable = with_warm_up(keys=keys, costs_seconds=costs, gaps=np.full(keys.size, gap), parts=np.zeros(keys.size, int))
+    traces = side_by_side(timetable, mean_seconds=float(costs.mean()))
+    claims = _common_claims(traces, timetable)
+    shares = np.unique(keys, return_counts=True)[1] / keys.size
+    settings = _settings(timetable, full) | {
+        "stream": origin, "mean_cost_ms": round(float(costs.mean()) * 1e3, 2), "keys": int(shares.size),
+        "top_key_share": round(float(shares.max()), 4),
+    }  # fmt: skip
+    return Figure("las/fig11", settings, tuple(_time_series(traces)), tuple(claims))
+
+
+def seven_phase_timetable(*, phase_tuples: int, seed: int, highest_seconds: float = 12.8e-3) -> Timetable:
+    """Lay the seven phases out, with costs twice those of the paper: few tuples must fill seconds."""
+    numbers, costs, gaps = phase_numbers(seed=seed, phase_tuples=phase_tuples, highest_seconds=highest_seconds)
+    return with_warm_up(
+        keys=numbers, costs_seconds=costs, gaps=gaps / PARTITIONS, parts=np.repeat(np.arange(len(PHASES)), phase_tuples)
+    )
+
+
+def with_warm_up(
+    *, keys: NDArray[np.int64], costs_seconds: NDArray[np.float64], gaps: NDArray[np.float64], parts: NDArray[np.int64]
+) -> Timetable:
+    """Put tuples at low load in front, in which workers start and the first costs are learned."""
+    calm_gap = costs_seconds.mean() / PARTITIONS / WARM_UP_LOAD
+    calm = min(int(WARM_UP_SECONDS / calm_gap), keys.size)
+    return Timetable(
+        arrived_at=np.cumsum(np.concatenate([np.full(calm, calm_gap), gaps])),
+        keys=np.concatenate([keys[:calm], keys]),
+        costs_seconds=np.concatenate([costs_seconds[:calm], costs_seconds]),
+        parts=np.concatenate([np.full(calm, -1), parts]),
+    )
+
+
+def mentions(tuples: int) -> tuple[NDArray[np.int64], str]:
+    """Read whom the tweets of ``higgs_activity`` mention, or draw a stream with the same skew."""
+    path = Path(os.environ.get("PENSTOCK_DATA", "../shared/data")) / "higgs_activity.parquet"
+    if path.exists():
+        import pyarrow.parquet as pq
+
+        table = pq.read_table(path, columns=["dst_user"])
+        # The burst begins after half of the stream: take the tuples around it.
+        first = max(0, table.num_rows // 2 - tuples // 2)
+        return table["dst_user"].to_numpy()[first : first + tuples].astype(np.int64), "higgs_activity, dst_user"
+    return zipf_numbers(np.random.default_rng(SEED), tuples, skew=0.85, items=60_000), "generated, Zipf-0.85, 60,000 keys"
+
+
+def class_costs(keys: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Cost by the class of the key: 1 ms for others, 5 for politicians, 25 for media; about 9.7 ms in the mean."""
+    from penstock.sketch.hashing import items_of
+
+    drawn = (items_of(keys + 17) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return np.select([drawn < 0.36, drawn < 0.69], [1e-3, 5e-3], 25e-3)
+
+
+def side_by_side(timetable: Timetable, *, mean_seconds: float, seconds_more: float = 2.5) -> dict[str, Trace]:
+    """Run plain Spark and every policy on the same stream at once, and trace each."""
+    from penstock.spark.daemon import SETTINGS
+    from penstock.spark.session import local_session
+    from penstock.spark.timetable import timetable_stream, write_timetable
+
+    policies: dict[str, TuplePolicy] = {
+        STRAW_MAN: StrawMan(mean_seconds=mean_seconds),
+        FULL_KNOWLEDGE: FullKnowledge(),
+        LAS: LoadAware(),
+        DENSITY: Density(),
+    }
+    quiet = Path(tempfile.gettempdir()) / "penstock-reproduce-spark.log"
+    spark = local_session(
+        cores=2 * (len(policies) + 1), settings={**SETTINGS, "spark.sql.streaming.numRecentProgressUpdates": "1000"},
+        log_path=quiet,
+    )  # fmt: skip
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        path = folder / "timetable.npz"
+        write_timetable(
+            path, arrived_at=timetable.arrived_at, keys=timetable.keys, costs_seconds=timetable.costs_seconds,
+            partitions=np.arange(timetable.keys.size) % PARTITIONS,
+        )  # fmt: skip
+        epoch = time.time() + 1.0
+        runs = {}
+        for number, (name, policy) in enumerate(policies.items()):
+            runs[name] = stack.enter_context(_started(timetable_stream(spark, path, epoch=epoch), policy, folder / str(number)))
+        plain = _plain(timetable_stream(spark, path, epoch=epoch), folder / "plain")
+        stack.callback(plain.stop)
+        ends_at = epoch + timetable.seconds + seconds_more
+        while time.time() < ends_at:
+            for name, run in runs.items():
+                if not run.query.isActive:
+                    run.await_termination(1.0)
+                    raise RuntimeError(f"the query of {name} stopped")
+            time.sleep(0.5)
+        traces = {PLAIN: _plain_trace(plain, epoch)}
+        traces |= {name: _trace(run.batches, epoch) for name, run in runs.items()}
+    spark.stop()
+    return traces
+
+
+def _started(events: Any, policy: TuplePolicy, checkpoint: Path) -> Any:
+    from penstock.spark.operator import operator
+
+    worker = operator(
+        execute, key="key", returns="id BIGINT", latency=TARGET_SECONDS, checkpoint=str(checkpoint), arrival="arrived",
+        policy=policy, true_cost="cost_seconds",
+    )  # fmt: skip
+    return worker.start(events.transform(worker).writeStream.format("noop"))
+
+
+def _plain(events: Any, checkpoint: Path) -> Any:
+    from pyspark.sql import functions as F
+
+    done = events.mapInArrow(_execute_all, "id BIGINT, micros BIGINT")
+    counted = done.observe("plain", F.count("id").alias("offered"), F.avg("micros").alias("mean_micros"))
+    return counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+
+
+def _execute_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        results = [execute(row) for row in batch.to_pylist()]
+        ids = pa.array([row["id"] for row in results], pa.int64())
+        yield pa.RecordBatch.from_arrays([ids, batch.column("arrived").cast(pa.int64())], names=["id", "micros"])
+
+
+def _trace(batches: list[Batch], epoch: float) -> Trace:
+    timed = [b for b in batches if b.offered and b.committed_at is not None and b.mean_latency_seconds is not None]
+    latency = np.array([b.mean_latency_seconds for b in timed], dtype=float)
+    return Trace(
+        np.array([b.committed_at for b in timed], dtype=float) - latency - epoch,
+        np.array([b.offered for b in timed], dtype=float),
+        np.array([b.kept for b in timed], dtype=float),
+        latency,
+    )
+
+
+def _plain_trace(query: Any, epoch: float) -> Trace:
+    from penstock.spark.measure import read_progress
+
+    rows = []
+    for report in query.recentProgress:
+        progress = read_progress(report)
+        counts = progress.observed.get("plain") if progress else None
+        if progress and counts and counts["offered"]:
+            arrived = counts["mean_micros"] / 1e6
+            rows.append((arrived - epoch, counts["offered"], counts["offered"], progress.committed_at - arrived))
+    table = np.array(rows, dtype=float).reshape(-1, 4).T
+    return Trace(*table)
+
+
+def _edges(timetable: Timetable, parts: int) -> list[tuple[float, float]]:
+    starts = [float(timetable.arrived_at[timetable.parts == part][0]) for part in range(parts)]
+    return list(zip(starts, [*starts[1:], float("inf")], strict=True))
+
+
+def _common_claims(traces: Mapping[str, Trace], timetable: Timetable) -> list[Claim]:
+    counted = {name: trace.between(timetable.starts_at, float("inf")) for name, trace in traces.items()}
+    plain = counted[PLAIN]
+    return [
+        Claim.at_least("plain Spark: latency of its last batch against the target",
+                       float(plain.latency_seconds[-1]) / TARGET_SECONDS, 2.0),
+        Claim.at_least("plain Spark: latency of its last batch against its first one that counts",
+                       float(plain.latency_seconds[-1] / plain.latency_seconds[0]), 1.25),
+        Claim.at_most("LAS: mean latency against the target", counted[LAS].mean_seconds / TARGET_SECONDS, 1.25),
+        Claim.at_most("LAS: drops against the same code with true costs",
+                      counted[LAS].dropped / counted[FULL_KNOWLEDGE].dropped, 1.25),
+        Claim.at_most("density: mean latency against the target", counted[DENSITY].mean_seconds / TARGET_SECONDS, 1.25),
+        Claim.at_most("density: drops against LAS", counted[DENSITY].dropped / counted[LAS].dropped, 0.999),
+    ]  # fmt: skip
+
+
+def _time_series(traces: Mapping[str, Trace]) -> list[Series]:
+    shown = "arrival, s since the start"
+    latency = [Series(name, tuple(t.arrived_at), tuple(t.latency_seconds), shown, LATENCY) for name, t in traces.items()]
+    dropped = [
+        Series(name, tuple(traces[name].arrived_at), tuple(1 - traces[name].kept / traces[name].offered), shown, DROPPED)
+        for name in SHEDDERS
+    ]
+    return latency + dropped
+
+
+def _settings(timetable: Timetable, full: bool) -> dict[str, object]:
+    return {
+        "seed": SEED, "target_s": TARGET_SECONDS, "partitions": PARTITIONS, "size": "full" if full else "quick",
+        "tuples": int((timetable.parts >= 0).sum()), "seconds": round(timetable.seconds, 1),
+        "counted": f"all but a warm-up of {timetable.starts_at:.0f} s at {WARM_UP_LOAD:.0%} load, in which costs are learned",
+        "costs": "slept",
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Mergeable summaries of a stream, and the compiled kernels behind them."""

@@ -1,0 +1,322 @@
+"""The user's side of load-aware shedding: an expensive Python operator that holds its latency."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.control.governor import Governor
+from penstock.control.workshop import Workshop
+from penstock.model.batch import Batch
+from penstock.model.errors import InvalidInputError
+from penstock.policy.baseline import KeepAll
+from penstock.policy.constraint import AverageLatency, Constraint
+from penstock.policy.load_aware import TRUE, LoadAware
+from penstock.policy.sequence import TuplePolicy
+from penstock.sketch.hashing import NULL_ITEM
+from penstock.spark.measure import Progress
+from penstock.spark.recount import close_gaps
+from penstock.spark.runtime import Run
+from penstock.spark.sampler import hashed_key
+from penstock.spark.storage import Folder, local_path
+from penstock.spark.workplanner import WorkPlanner
+from penstock.spark.worktask import (
+    ARRIVED,
+    FAIL,
+    ITEM,
+    REPORT,
+    REPORT_DDL,
+    SKIP,
+    TRUE_COST,
+    UTILITY,
+    WORKING,
+    WorkTask,
+    read_report,
+)
+
+# The item of a missing key as Spark's signed 64 bits.
+_NULL_AS_LONG = NULL_ITEM - (1 << 64) if NULL_ITEM >= 1 << 63 else NULL_ITEM
+
+
+def operator(
+    function: Callable[[Any], Any],
+    *,
+    key: str | Sequence[str],
+    returns: str,
+    latency: float | Constraint,
+    checkpoint: str,
+    arrival: str | None = None,
+    policy: TuplePolicy | None = None,
+    utility: str | None = None,
+    true_cost: str | None = None,
+    batchwise: bool = False,
+    chunk_tuples: int = 64,
+    on_error: str = FAIL,
+    weight: str = "weight",
+    probe_tuples: int = 1_000,
+    grace_seconds: float = 60.0,
+    seed: int = 0,
+    name: str = "operator",
+) -> Operator:
+    """Run an expensive Python function over a stream, and shed what would make its results late.
+
+    What a tuple costs is measured and learned by key. Each partition decides tuple by tuple, from the plan of its batch,
+    what to execute. Apply the result with ``transform`` and start the query through it.
+
+    Parameters
+    ----------
+    function
+        Row-wise: gets a row as a dict and returns a dict with the columns of ``returns``, or None for no row. Batch-wise:
+        gets a pyarrow RecordBatch and returns one, or a Table.
+    key
+        Column or columns that the cost of a row depends on; compared as text. A row with a null among them belongs to one
+        key of its own.
+    returns
+        Columns of the results, as in ``"user STRING, score DOUBLE"``; the weight is added.
+    latency
+        Seconds from arrival to commit, on average; or a constraint, such as ``MaximumLatency(seconds=5)``.
+    checkpoint, weight, grace_seconds, seed, name
+        As in :func:`penstock.spark.shed.shed`.
+    arrival
+        Timestamp column; without it rows count as evenly spread over the time since the batch before.
+    policy
+        :class:`~penstock.policy.load_aware.LoadAware` by default, or :class:`~penstock.policy.density.Density`.
+    utility
+        Numeric column that says what a row is worth to the density policy; 1 by default.
+    true_cost
+        Column with the true cost in seconds, for policies that are given it.
+    batchwise, chunk_tuples
+        Whether the function takes batches, and of how many rows at most.
+    probe_tuples
+        Before costs are known, a batch takes at most this many rows, chosen at random.
+    on_error
+        What to do when the function raises: ``"fail"`` fails the query, ``"skip"`` counts the row and leaves it out.
+
+    Examples
+    --------
+    >>> import penstock as ps, tempfile
+    >>> spark = ps.local_session()
+    >>> events = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    >>> square = ps.operator(
+    ...     lambda row: {"value": row["value"], "square": row["value"] ** 2},
+    ...     key="value",
+    ...     returns="value BIGINT, square BIGINT",
+    ...     latency=5,
+    ...     checkpoint=tempfile.mkdtemp(),
+    ... )
+    >>> writer = events.transform(square).writeStream.format("noop")
+    >>> with square.start(writer) as run:
+    ...     first = next(run.watch())
+    >>> first.offered == first.kept + first.shed
+    True
+    """
+    constraint = latency if not isinstance(latency, (int, float)) else AverageLatency(seconds=float(latency))
+    policy = policy or LoadAware()
+    Workshop(policy, constraint)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
+    if on_error not in (FAIL, SKIP):
+        raise InvalidInputError(f"on_error must be {FAIL!r} or {SKIP!r}, got {on_error!r}")
+    if chunk_tuples < 1:
+        raise InvalidInputError(f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets")
+    if policy.KNOWS == TRUE and true_cost is None:
+        raise InvalidInputError("the policy is to be given true costs; name the column that holds them: true_cost=...")
+    keys = (key,) if isinstance(key, str) else tuple(key)
+    if not keys:
+        raise InvalidInputError("key must name at least one column; costs are learned by key")
+    return Operator(
+        function=function,
+        returns=returns,
+        planner=WorkPlanner(
+            checkpoint=local_path(checkpoint),
+            governor=Governor(
+                latency_seconds=constraint.seconds,
+                policy=KeepAll(),
+                probe_tuples=probe_tuples,
+                grace_seconds=grace_seconds,
+            ),
+            name=name,
+            policy=policy,
+            constraint=constraint,
+        ),
+        columns=Columns(key=keys, arrival=arrival, utility=utility, true_cost=true_cost),
+        options={
+            "weight": weight,
+            "batchwise": batchwise,
+            "chunk_tuples": chunk_tuples,
+            "on_error": on_error,
+            "seed": seed,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which columns of the stream the operator reads for itself."""
+
+    key: tuple[str, ...]
+    arrival: str | None
+    utility: str | None
+    true_cost: str | None
+
+    def check(self, events: DataFrame) -> None:
+        """Refuse a stream that lacks what was named."""
+        types = {field.name: field.dataType for field in events.schema.fields}
+        named = [("key", name) for name in self.key]
+        named += [(role, getattr(self, role)) for role in ("arrival", "utility", "true_cost")]
+        for role, name in named:
+            if name is not None and name not in types:
+                raise InvalidInputError(
+                    f"{role} names the column {name!r}, which the stream does not have; it has {', '.join(types)}"
+                )
+        if taken := [name for name in (*WORKING, REPORT) if name in types]:
+            raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
+        if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
+            raise InvalidInputError(f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one")
+
+    def add(self, events: DataFrame) -> DataFrame:
+        """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
+        added: dict[str, Column] = {
+            ITEM: F.coalesce(hashed_key([_column(name) for name in self.key]), F.lit(_NULL_AS_LONG))
+        }
+        if self.arrival:
+            added[ARRIVED] = F.unix_micros(_column(self.arrival).cast("timestamp"))
+        for role, name in ((UTILITY, self.utility), (TRUE_COST, self.true_cost)):
+            if name:
+                added[role] = _column(name).cast("double")
+        return events.withColumns(added)
+
+
+class Operator:
+    """What :func:`operator` returns: a transformation of a streaming DataFrame, and the way to start its query."""
+
+    def __init__(
+        self,
+        *,
+        function: Callable[[Any], Any],
+        returns: str,
+        planner: WorkPlanner,
+        columns: Columns,
+        options: dict[str, Any],
+    ) -> None:
+        self._function = function
+        self._returns = returns
+        self._planner = planner
+        self._columns = columns
+        self._options = options
+        self._events: DataFrame | None = None
+
+    def __call__(self, events: DataFrame) -> DataFrame:
+        """Execute the function on what fits; for ``events.transform(operator)``."""
+        if self._events is not None:
+            raise InvalidInputError("this operator is already applied to a stream; a second one needs its own operator()")
+        if not events.isStreaming:
+            raise InvalidInputError("operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here")
+        self._columns.check(events)
+        self._events = events
+        reported = self._reported(events, execute=True).observe(self._planner.name, *self._counts())
+        return reported.where(F.col(REPORT).isNull()).drop(REPORT)
+
+    def start(self, writer: DataStreamWriter) -> OperatorRun:
+        """Start the query that was built on the results, and control it; the writer gets the operator's checkpoint."""
+        if self._events is None:
+            raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
+        events, planner = self._events, self._planner
+        planner.log.verify()
+        planner.log.pin_sampling({"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]})  # fmt: skip
+        return OperatorRun(
+            spark=events.sparkSession,
+            start=lambda: writer.option("checkpointLocation", planner.checkpoint.as_uri()).start(),
+            planner=planner,
+            close_gaps=partial(close_gaps, events=events, planner=planner, marking=_Recount(self)),  # type: ignore[arg-type]
+        )
+
+    def _reported(self, events: DataFrame, *, execute: bool) -> DataFrame:
+        schema = _returned(events.sparkSession, self._returns, self._options["weight"])
+        task = WorkTask(
+            function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options
+        )
+        ddl = f"{self._returns}, `{self._options['weight']}` DOUBLE, {REPORT} {REPORT_DDL}"
+        return self._columns.add(events).mapInArrow(task.__call__, ddl)
+
+    def _counts(self) -> list[Column]:
+        report = F.col(REPORT)
+        return [
+            *(F.coalesce(F.sum(report.getField(name)), F.lit(0)).alias(name) for name in ("offered", "kept", "failed")),
+            F.min(report.getField("oldest_micros")).alias("oldest_micros"),
+            (F.sum(report.getField("sum_micros")) / F.sum(report.getField("kept"))).alias("mean_micros"),
+            F.collect_list(report.getField("state")).alias("states"),
+        ]
+
+
+class OperatorRun(Run):
+    """A started operator under control: a :class:`~penstock.spark.runtime.Run` that also learns costs."""
+
+    _planner: WorkPlanner
+
+    def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
+        self._workshop = Workshop(planner.policy, planner.constraint, resume=planner.work.learned())
+        super().__init__(planner=planner, **options)
+
+    def _learn(self, batch: Batch, progress: Progress) -> None:
+        super()._learn(batch, progress)
+        planned = self._planner.work.plan(batch.batch_id)
+        states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
+        if planned is not None and progress.duration_seconds is not None:
+            self._workshop.learn(
+                [read_report(state) for state in states], planned[0], duration_seconds=progress.duration_seconds
+            )
+
+    def _publish(self) -> None:
+        super()._publish()
+        self._planner.work.publish(self._workshop.learned(now=self._published_at))
+
+    def _prune(self) -> None:
+        super()._prune()
+        replayable = Folder(self._planner.checkpoint / "offsets").ids()
+        if replayable:
+            self._planner.work.prune(before=replayable[0])
+
+
+class _Recount:
+    """Counts a batch again whose counts died with the driver: decisions hang on the logged plan alone."""
+
+    def __init__(self, operator: Operator) -> None:
+        self._operator = operator
+
+    def mark(self, events: DataFrame, **_: Any) -> DataFrame:
+        """Decide without executing."""
+        return self._operator._reported(events, execute=False)
+
+    def counts(self, _: DataFrame) -> list[Column]:
+        """The same counts that a run observes."""
+        return self._operator._counts()
+
+
+def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
+    """Read the promised columns as Arrow types."""
+    try:
+        schema = T.StructType.fromDDL(returns)
+    except Exception as cause:
+        raise InvalidInputError(
+            f"returns={returns!r} is no list of columns ({cause}); write it as in 'user STRING, score DOUBLE'"
+        ) from cause
+    if weight in schema.names or not schema.names:
+        raise InvalidInputError(f"returns must name columns other than the weight {weight!r}, got {returns!r}")
+    return to_arrow_schema(schema)
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name.replace('`', '``')}`")
+
+

@@ -1,0 +1,284 @@
+"""Several window aggregates of one stream as one query: one drop before what they share, one before each of them.
+
+A row has one hash. It passes the drop before the shared part if the hash is below the largest threshold of all
+outputs, and the drop of an output if it is below that output's own. So the samples are nested: what an output keeps is
+among what passed before, its effective rate is just the one that the plan states, and its weight the inverse of that.
+
+Rows are tagged with the outputs that they go to, and one stateful aggregation by output, window and group keeps the
+sums of all: the source is read once and the shared part runs once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from penstock.estimate.interval import Aggregate, Within, needed, require
+from penstock.model.branches import BranchCount, BranchCounts
+from penstock.model.error_target import MaxError
+from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.spark.answers import answer_from, meets, settled
+from penstock.spark.columns import moment_columns
+from penstock.spark.flags import Marking
+from penstock.spark.sampler import WHOLE, key_hash, listed_threshold, row_hash
+
+SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
+MISSES = "penstock_misses"
+OUTPUT_METRICS = "_outputs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowAggregate:
+    """One aggregate over windows of the stream, for :meth:`Shedder.answers <penstock.spark.shed.Shedder.answers>`.
+
+    Parameters
+    ----------
+    name
+        Of the output.
+    aggregate
+        ``"count"``, ``"sum"``, ``"avg"`` or ``"variance"``.
+    value
+        SQL expression of what is aggregated; it is evaluated only for rows that the output's drop lets through. A count
+        without one counts rows.
+    where
+        SQL condition on the rows that belong to it.
+    group
+        SQL expression to group by.
+    confidence, method, within, target
+        As in :func:`penstock.sum`.
+    """
+
+    name: str
+    aggregate: Aggregate = "count"
+    value: str | None = None
+    where: str | None = None
+    group: str | None = None
+    confidence: float | None = None
+    method: str | None = None
+    within: Within = None
+    target: MaxError | None = None
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"\w+", self.name):
+            raise InvalidInputError(f"the name of an output must be letters, digits and '_', got {self.name!r}")
+        if self.value is None and self.aggregate != "count":
+            raise InvalidInputError(
+                f"output {self.name!r} is a {self.aggregate} of nothing; give value=..., an SQL expression"
+            )
+        confidence, method = settled(self.confidence, self.method, self.target)
+        require(self.aggregate, confidence=confidence, method=method, within=self.within)
+        object.__setattr__(self, "confidence", confidence)
+        object.__setattr__(self, "method", method)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Windows:
+    """The time column and the windows over it."""
+
+    time: str
+    length: str
+    slide: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Length of a window."""
+        return interval_seconds(self.length)
+
+    def column(self) -> Column:
+        """The window of a row."""
+        return F.window(self.time, self.length, self.slide) if self.slide else F.window(self.time, self.length)
+
+
+def answer_outputs(
+    kept: DataFrame,
+    *,
+    plan: Column,
+    marking: Marking,
+    outputs: Sequence[WindowAggregate],
+    windows: Windows,
+    metrics: str,
+) -> DataFrame:
+    """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part."""
+    _check(kept, marking, outputs, windows)
+    tagged = _tag(_branch(kept, plan, marking, outputs), outputs, windows, metrics)
+    sums = frozenset().union(*(needed(output.aggregate, within=output.within) for output in outputs))
+    methods = {str(output.method) for output in outputs}
+    answered = tagged.groupBy(windows.column().alias("window"), "output", "group").agg(
+        *moment_columns(F.col("value"), F.col("weight"), sums, methods)
+    )
+    answer = F.lit(None)
+    for output in outputs:
+        # An answer to be warned of is left as it is here; the run sees the misses below.
+        asked = answer_from(
+            F.col,
+            output.aggregate,
+            confidence=output.confidence,
+            method=output.method,
+            within=output.within,
+            target=output.target,
+            name=output.name,
+        )
+        answer = F.when(F.col("output") == output.name, asked).otherwise(answer)
+    frame = answered.select("window", "output", "group", answer.alias("answer"))
+    targets = {output.name: output.target for output in outputs if output.target}
+    return _observe_misses(frame, targets, f"{MISSES}_{metrics}") if targets else frame
+
+
+def read_branches(observed: Mapping[str, Any] | None) -> BranchCounts | None:
+    """Read what a batch showed of its outputs from Spark's progress; None where it has none."""
+    if not observed or observed.get("window_seconds") is None:
+        return None
+    names = [field.removesuffix("__offered") for field in observed if field.endswith("__offered")]
+    first, last = observed.get("first_micros"), observed.get("last_micros")
+    return BranchCounts(
+        event_seconds=0.0 if first is None or last is None else (last - first) / 1e6,
+        window_seconds=observed["window_seconds"],
+        outputs={
+            name: BranchCount(
+                offered=int(observed[f"{name}__offered"] or 0),
+                kept=int(observed[f"{name}__kept"] or 0),
+                weight=observed[f"{name}__weight"] or 0.0,
+                total=observed[f"{name}__total"] or 0.0,
+                squares=observed[f"{name}__squares"] or 0.0,
+                groups=observed.get(f"{name}__groups") or 1.0,
+            )
+            for name in names
+        },
+    )
+
+
+def read_misses(observed: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say which outputs gave answers in this batch that miss their targets."""
+    told = []
+    for metrics, fields in observed.items():
+        if metrics.startswith(MISSES):
+            missed = {
+                name.removesuffix("__missed"): count for name, count in fields.items() if name.endswith("__missed")
+            }
+            told += [
+                f"{count} of {fields[f'{name}__answers']} answers of {name} miss their target"
+                for name, count in missed.items()
+                if count
+            ]
+    return told
+
+
+def interval_seconds(text: str) -> float:
+    """Turn Spark's notation of a time span into seconds.
+
+    >>> interval_seconds("10 minutes"), interval_seconds("1 hour 30 seconds")
+    (600.0, 3630.0)
+    """
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?\b", text.lower())
+    if not parts or any(unit not in SECONDS for _, unit in parts):
+        raise InvalidInputError(
+            f"cannot read the time span {text!r}; give seconds, minutes, hours or days, as in '10 minutes'"
+        )
+    return sum(float(number) * SECONDS[unit] for number, unit in parts)
+
+
+def _check(kept: DataFrame, marking: Marking, outputs: Sequence[WindowAggregate], windows: Windows) -> None:
+    if not outputs:
+        raise InvalidInputError("answers needs at least one WindowAggregate")
+    names = [output.name for output in outputs]
+    if len(set(names)) < len(names):
+        raise InvalidInputError(f"outputs must have names of their own, got {names}")
+    if marking.key:
+        raise NotSupportedError("rates per output and rates per key cannot be mixed; leave shed(key=...) out")
+    if not marking.row_id:
+        raise InvalidInputError("answers needs shed(row_id=...): the hash of the same columns decides at every drop")
+    for name in (*marking.row_id, windows.time, marking.weight):
+        if name not in kept.columns:
+            raise InvalidInputError(
+                f"the column {name!r} is gone before the outputs; keep row id, time and weight until answers(...)"
+            )
+
+
+def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[WindowAggregate]) -> DataFrame:
+    """Add for every output whether the row belongs to it and passes its drop, and its weight, value and group there."""
+    hashed = F.col("__penstock_hash")
+    frame = kept.withColumn("__penstock_hash", row_hash(marking.ids(kept), marking.seed))
+    belongs, passes = {}, {}
+    for output in outputs:
+        threshold = F.coalesce(
+            listed_threshold(F.lit(key_hash(output.name)), plan["hashes"], plan["thresholds"]), plan["threshold"]
+        )
+        belongs[f"__{output.name}_belongs"] = (
+            F.lit(True) if output.where is None else F.coalesce(F.expr(output.where), F.lit(False))
+        )
+        passes[f"__{output.name}_threshold"] = threshold
+    frame = frame.withColumns({**belongs, **passes})
+    chosen = {}
+    for output in outputs:
+        threshold = F.col(f"__{output.name}_threshold")
+        passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
+        chosen[f"__{output.name}_passes"] = passed
+        # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
+        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * (plan["threshold"] / threshold)
+    frame = frame.withColumns(chosen)
+    worked = {}
+    for output in outputs:
+        passes_here = F.col(f"__{output.name}_passes")
+        value = F.lit(1.0) if output.value is None else F.expr(output.value).cast("double")
+        if output.aggregate == "count" and output.value is not None:
+            value = F.when(F.expr(output.value).isNotNull(), F.lit(1.0))
+        worked[f"__{output.name}_value"] = F.when(passes_here, value)
+        group = F.lit(None).cast("string") if output.group is None else F.expr(output.group).cast("string")
+        worked[f"__{output.name}_group"] = F.when(passes_here, group)
+    return frame.withColumns(worked)
+
+
+def _tag(frame: DataFrame, outputs: Sequence[WindowAggregate], windows: Windows, metrics: str) -> DataFrame:
+    """Count what reaches and passes each drop, then make a row for every output that a row goes to."""
+    micros = F.unix_micros(F.col(windows.time).cast("timestamp"))
+    counted = [
+        F.min(micros).alias("first_micros"),
+        F.max(micros).alias("last_micros"),
+        F.max(F.lit(windows.seconds)).alias("window_seconds"),
+    ]
+    tags = []
+    for output in outputs:
+        passes, weight, value, group = (
+            F.col(f"__{output.name}_{part}") for part in ("passes", "weight", "value", "group")
+        )
+        present = F.abs(value) < float("inf")
+        weighted = F.when(present, weight * value)
+        counted += [
+            F.count_if(F.col(f"__{output.name}_belongs")).alias(f"{output.name}__offered"),
+            F.count_if(passes).alias(f"{output.name}__kept"),
+            F.sum(F.when(passes & present, weight)).alias(f"{output.name}__weight"),
+            F.sum(weighted).alias(f"{output.name}__total"),
+            F.sum(weighted * value).alias(f"{output.name}__squares"),
+        ]
+        if output.group is not None:
+            counted.append(F.approx_count_distinct(group).cast("double").alias(f"{output.name}__groups"))
+        tags.append(
+            F.when(
+                passes,
+                F.struct(
+                    F.lit(output.name).alias("output"),
+                    group.alias("group"),
+                    value.alias("value"),
+                    weight.alias("weight"),
+                ),
+            )
+        )
+    tagged = frame.observe(metrics, *counted)
+    exploded = tagged.select(F.col(windows.time), F.explode(F.array_compact(F.array(*tags))).alias("tag"))
+    return exploded.select(F.col(windows.time), "tag.output", "tag.group", "tag.value", "tag.weight")
+
+
+def _observe_misses(frame: DataFrame, targets: Mapping[str, MaxError], metrics: str) -> DataFrame:
+    counted = []
+    for name, target in targets.items():
+        own = F.col("output") == name
+        counted += [
+            F.count_if(own).alias(f"{name}__answers"),
+            F.count_if(own & ~meets(F.col("answer"), target)).alias(f"{name}__missed"),
+        ]
+    return frame.observe(metrics, *counted)

@@ -1,0 +1,328 @@
+"""User-defined functions over sliding event-time windows, shed by concept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import gcd
+from typing import cast
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from penstock.model.errors import InvalidInputError
+from penstock.policy.contract import Policy
+from penstock.policy.windows import require_window_policy
+from penstock.spark.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
+from penstock.spark.sampler import row_hash
+from penstock.spark.storage import local_path
+from penstock.spark.window_operator import ACCOUNT_TYPE, BLOCK_TYPE, Span, WindowOperator
+from penstock.spark.window_work import OneStream, TwoStreams, Work
+
+# Stands for null in a key: no text holds it, and null is a group like any other.
+NULL_KEY = "\x00null"
+ROWS_PER_BLOCK = 1_000_000
+
+
+def shed_windows(
+    events: DataFrame,
+    function: Callable[[pd.DataFrame], pd.DataFrame],
+    schema: str | T.StructType,
+    *,
+    time: str,
+    size_seconds: float,
+    slide_seconds: float | None = None,
+    key: str | Sequence[str] = (),
+    value: str | None = None,
+    row_id: str | Sequence[str] = (),
+    policy: Policy,
+    checkpoint: str,
+    weight: str = "weight",
+    buckets: int | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """Apply a function to what is left of every window after shedding it by concept.
+
+    Rows wait in columnar blocks until the watermark passes the end of their window. Then the
+    concept of the window gives each group its quota, one scan picks the survivors, and the function gets them with
+    their weights. Rows of one group always come together in one call.
+
+    Parameters
+    ----------
+    events
+        A stream with a watermark: ``events.withWatermark(time, "10 minutes")``. Select the columns that the function
+        needs, for all of them are buffered.
+    function
+        Gets the survivors of a window as a pandas DataFrame, their weights in the column ``weight``; returns a
+        DataFrame. Called once per window and bucket; without ``key``, once per window.
+    schema
+        Of what the function returns, as DDL text or a StructType.
+    time
+        Timestamp column that assigns rows to windows.
+    size_seconds, slide_seconds
+        Length of the windows, and how far apart they start: tumbling if not given. Edges are those of Spark's
+        ``window(time, size, slide)``.
+    key
+        Column or columns whose values make the groups; none for a scalar aggregate.
+    value
+        Numeric column whose spread ``ConceptDriven(rule="neyman")`` goes by.
+    row_id
+        Column or columns that identify a row; their hash decides who survives. By default all columns.
+    policy
+        ``ConceptDriven(keep=0.03)``; ``Uniform(keep=0.03)`` and ``KeepAll()`` go the same way, for comparison.
+    checkpoint
+        Folder of the query's checkpoint: give it to the writer as ``checkpointLocation`` too. The blocks live in it.
+    weight
+        Name of the weight column that the function sees.
+    buckets
+        How many parts of a window are worked on in parallel, up to 8; by default the number of shuffle partitions. A
+        query keeps the number it was first started with.
+    seed
+        Another seed keeps other rows.
+
+    Returns
+    -------
+    DataFrame
+        ``window`` (start, end), the columns of ``schema``, and ``shed``: what became of the rows of the window in this
+        bucket (``offered``, ``kept``, ``groups``, ``missing_groups``, ``missing_tuples``; rows too ``late`` for any
+        window since the last answer), how the concept moved since the window before (``overlap``, ``distance``), and
+        the ``seconds`` the answer took. Write it in append mode.
+    """
+    columns = _columns(schema, weight)
+    require_window_policy(policy)
+    keys = _names("key", key)
+    span = _span(size_seconds, slide_seconds)
+    cut = _cut(events, span, buckets if keys else 1)
+    folder = _folder(checkpoint)
+    ids = _names("row_id", row_id)
+    blocks = _blocks(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
+    work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
+    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1)
+
+
+def shed_join(
+    left: DataFrame,
+    right: DataFrame,
+    function: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame],
+    schema: str | T.StructType,
+    *,
+    time: str,
+    size_seconds: float,
+    slide_seconds: float | None = None,
+    key: str | Sequence[str],
+    value: str | None = None,
+    row_id: str | Sequence[str] = (),
+    policy: Policy,
+    checkpoint: str,
+    weight: str = "weight",
+    buckets: int | None = None,
+    seed: int = 0,
+) -> DataFrame:
+    """Join two streams window by window on a key, after shedding both by what they have in common.
+
+    Keys that one side only has are shed wholly; the others share the budget by the pairs they make. The function gets
+    the survivors of both sides (see :func:`join_pairs`); the weight of a pair is the product of its weights.
+
+    Parameters are those of :func:`shed_windows`; ``time``, ``key``, ``value`` and ``row_id`` name columns that both
+    sides have (``value`` may be missing from one of them).
+    """
+    columns = _columns(schema, weight)
+    require_window_policy(policy)
+    keys = _names("key", key)
+    if not keys:
+        raise InvalidInputError("a join needs a key; name the column or columns that both streams have: key='user'")
+    span = _span(size_seconds, slide_seconds)
+    cut = _cut(left, span, buckets)
+    folder = _folder(checkpoint)
+    sides = [
+        _blocks(
+            events,
+            time=time,
+            key=keys,
+            value=value if value in events.columns else None,
+            row_id=_names("row_id", row_id),
+            folder=folder,
+            cut=cut,
+            seed=seed + side,
+            side=side,
+        )
+        for side, events in enumerate((left, right))
+    ]
+    work = TwoStreams(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
+    return _answered(sides[0].unionByName(sides[1]), columns, folder=folder, span=span, cut=cut, work=work, sides=2)
+
+
+def join_pairs(
+    left: pd.DataFrame, right: pd.DataFrame, *, on: str | Sequence[str], weight: str = "weight"
+) -> pd.DataFrame:
+    """Pair the survivors of both sides, with the weight of each pair; for use in the function of :func:`shed_join`.
+
+    >>> left = pd.DataFrame({"user": ["a", "a"], "weight": [2.0, 2.0]})
+    >>> right = pd.DataFrame({"user": ["a", "b"], "weight": [5.0, 1.0]})
+    >>> float(join_pairs(left, right, on="user")["weight"].sum())
+    20.0
+    """
+    pairs = left.merge(right, on=on if isinstance(on, str) else list(on), suffixes=("_left", "_right"))
+    pairs[weight] = pairs.pop(f"{weight}_left") * pairs.pop(f"{weight}_right")
+    return pairs
+
+
+def _blocks(
+    events: DataFrame,
+    *,
+    time: str,
+    key: tuple[str, ...],
+    value: str | None,
+    row_id: tuple[str, ...],
+    folder: BlockFolder,
+    cut: Cut,
+    seed: int,
+    side: int,
+) -> DataFrame:
+    """Turn a stream of rows into a stream of blocks."""
+    _check(events, {"time": (time,), "key": key, "value": (value,) if value else (), "row_id": row_id})
+    ids = [F.col(_quoted(name)) for name in (row_id or events.columns)]
+    working: list[Column] = [
+        F.unix_micros(F.col(_quoted(time)).cast("timestamp")).alias(TIME),
+        _key_column(key).alias(KEY),
+        row_hash(ids, seed).alias(HASH),
+    ]
+    if value:
+        working.append(F.col(_quoted(value)).cast("double").alias(VALUE))
+    prepared = events.where(F.col(_quoted(time)).isNotNull()).select("*", *working)
+    return prepared.mapInArrow(partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
+
+
+def _cut_partition(
+    batches: Iterator[pa.RecordBatch], *, folder: BlockFolder, cut: Cut, side: int
+) -> Iterator[pa.RecordBatch]:
+    for some in _in_portions(batches, ROWS_PER_BLOCK):
+        blocks = list(folder.write(some, cut))
+        yield pa.RecordBatch.from_pydict(
+            {
+                "label": pa.array([LABELS[block.bucket] for block in blocks], type=pa.int32()),
+                "side": pa.array([side] * len(blocks), type=pa.int32()),
+                "pane": pa.array([block.pane for block in blocks], type=pa.int64()),
+                "name": pa.array([block.name for block in blocks], type=pa.string()),
+                "tuples": pa.array([block.tuples for block in blocks], type=pa.int64()),
+            }
+        )
+
+
+def _in_portions(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
+    waiting: list[pa.RecordBatch] = []
+    held = 0
+    for batch in batches:
+        waiting.append(batch)
+        held += len(batch)
+        if held >= rows:
+            yield waiting
+            waiting, held = [], 0
+    if waiting:
+        yield waiting
+
+
+def _answered(
+    blocks: DataFrame,
+    columns: T.StructType,
+    *,
+    folder: BlockFolder,
+    span: Span,
+    cut: Cut,
+    work: Work,
+    sides: int,
+) -> DataFrame:
+    account = _struct(ACCOUNT_TYPE)
+    answers = blocks.groupBy("label").transformWithStateInPandas(
+        WindowOperator(folder=folder, span=span, cut=cut, work=work, sides=sides),
+        T.StructType([*columns.fields, *account.fields]),
+        "append",
+        "eventTime",
+    )
+    told = [name for name in account.names if not name.startswith("window_")]
+    return answers.select(
+        F.struct(F.col("window_start").alias("start"), F.col("window_end").alias("end")).alias("window"),
+        *(F.col(_quoted(name)) for name in columns.names),
+        F.struct(*told).alias("shed"),
+    )
+
+
+def _key_column(key: tuple[str, ...]) -> Column:
+    if not key:
+        return F.lit(0).cast("long")
+    return F.xxhash64(*(F.coalesce(F.col(_quoted(name)).cast("string"), F.lit(NULL_KEY)) for name in key))
+
+
+def _columns(schema: str | T.StructType, weight: str) -> T.StructType:
+    columns = schema if isinstance(schema, T.StructType) else _struct(schema)
+    taken = {*_struct(ACCOUNT_TYPE).names, "window", "shed"} & set(columns.names)
+    if taken:
+        raise InvalidInputError(
+            f"schema has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
+        )
+    return columns
+
+
+def _struct(ddl: str) -> T.StructType:
+    return cast("T.StructType", T.StructType.fromDDL(ddl))
+
+
+def _span(size_seconds: float, slide_seconds: float | None) -> Span:
+    micros = []
+    for name, seconds in (("size_seconds", size_seconds), ("slide_seconds", slide_seconds or size_seconds)):
+        if not seconds > 0 or round(seconds * 1e6) % 1_000:
+            raise InvalidInputError(
+                f"{name} must be above 0 and whole milliseconds, got {seconds!r}; it shapes the windows"
+            )
+        micros.append(round(seconds * 1e6))
+    size, slide = micros
+    if slide > size:
+        raise InvalidInputError(
+            f"slide_seconds must be at most size_seconds, got {slide_seconds!r} and {size_seconds!r}; "
+            "rows between the windows would belong to none"
+        )
+    return Span(size_micros=size, slide_micros=slide, pane_micros=gcd(size, slide))
+
+
+def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
+    if not events.isStreaming:
+        raise InvalidInputError(
+            "windows are shed on a streaming DataFrame, and this one is a batch; use spark.readStream"
+        )
+    if buckets is None:
+        partitions = int(str(events.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+        buckets = min(partitions, len(LABELS))
+    if not 1 <= buckets <= len(LABELS):
+        raise InvalidInputError(f"buckets must be in [1, {len(LABELS)}], got {buckets!r}; windows are split into them")
+    return Cut(pane_micros=span.pane_micros, buckets=buckets)
+
+
+def _folder(checkpoint: str) -> BlockFolder:
+    return BlockFolder(local_path(checkpoint) / "penstock" / "blocks")
+
+
+def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:
+    for role, names in roles.items():
+        for name in names:
+            if name not in events.columns:
+                raise InvalidInputError(
+                    f"{role} names the column {name!r}, which the stream does not have; it has "
+                    f"{', '.join(events.columns)}"
+                )
+    if taken := [name for name in WORKING if name in events.columns]:
+        raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
+
+
+def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
+    names = (given,) if isinstance(given, str) else tuple(given)
+    for name in names:
+        if not name:
+            raise InvalidInputError(f"{role} takes column names, got {name!r}; give text, as in {role}='user'")
+    return names
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

@@ -1,0 +1,141 @@
+"""The plan log of an operator: one immutable entry per batch, the learned costs once per content."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from penstock.control.workshop import Learned, PartitionState, WorkPlan
+from penstock.model.errors import PlanLogError
+from penstock.sketch.cost_pair import CostPair
+from penstock.spark.storage import Folder
+
+VERSION = 1
+
+
+class WorkLog:
+    """Entries in ``work/``, sketches in ``pairs/`` (named by their content), and the newest that was learned.
+
+    An entry names its sketch by hash, and is created by whoever plans the batch first; retries, speculative copies and
+    replays after a crash all find the same plan and the same sketch.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._work = Folder(path / "work")
+        self._pairs = Folder(path / "pairs")
+        self._root = Folder(path)
+
+    def plan(self, batch_id: int) -> tuple[WorkPlan, CostPair | None] | None:
+        """Read the plan of a batch with its sketch; None if it was never planned."""
+        name = f"{batch_id}.json"
+        text = self._work.read(name)
+        if text is None:
+            return None
+        cure = f"batch {batch_id} must shed what it shed the first time, so restore the file from a copy"
+        fields = _unseal(text, self._work.path / name, cure)
+        digest = fields.pop("pair")
+        fields["partitions"] = _states(fields["partitions"])
+        return WorkPlan(**fields), self._pair(digest)
+
+    def record(self, plan: WorkPlan, pair: CostPair | None) -> tuple[WorkPlan, CostPair | None]:
+        """Write the plan of a batch unless there is one; either way return the one in force."""
+        digest = self._store(pair) if plan.sheds and pair is not None else None
+        if self._work.create(f"{plan.batch_id}.json", _seal({**asdict(plan), "pair": digest})):
+            return plan, pair if digest else None
+        in_force = self.plan(plan.batch_id)
+        if in_force is None:
+            raise PlanLogError(f"plan entry {plan.batch_id} vanished from {self._work.path} while it was read")
+        return in_force
+
+    def publish(self, learned: Learned) -> None:
+        """Replace what the next batches are planned with."""
+        fields = {
+            "published_at": learned.published_at,
+            "batch_id": learned.batch_id,
+            "fixed_seconds": learned.fixed_seconds,
+            "pace": learned.pace,
+            "partitions": {number: asdict(state) for number, state in learned.partitions.items()},
+            "pair": self._store(learned.pair) if learned.pair is not None else None,
+        }
+        self._root.replace("learned.json", _seal(fields))
+
+    def learned(self) -> Learned | None:
+        """Read what was learned last; None before the first."""
+        text = self._root.read("learned.json")
+        if text is None:
+            return None
+        fields = _unseal(text, self.path / "learned.json", "delete it: costs are learned again")
+        fields["partitions"] = _states(fields["partitions"])
+        fields["pair"] = self._pair(fields["pair"])
+        return Learned(**fields)
+
+    def prune(self, *, before: int) -> None:
+        """Remove entries that Spark can no longer replay, and sketches that nothing names."""
+        ids = self._work.ids(suffix=".json")
+        for batch_id in (number for number in ids if number < before):
+            self._work.remove(f"{batch_id}.json")
+        texts = [self._work.read(f"{number}.json") for number in ids if number >= before]
+        texts.append(self._root.read("learned.json"))
+        named = {json.loads(text)["pair"] for text in texts if text}
+        # The newest sketches may belong to an entry that is just being written.
+        files = sorted(self._pairs.path.glob("*.txt"), key=lambda file: file.stat().st_mtime)
+        for file in files[:-10]:
+            if file.stem not in named:
+                self._pairs.remove(file.name)
+
+    def _store(self, pair: CostPair) -> str:
+        data = pair.to_bytes()
+        digest = hashlib.sha256(data).hexdigest()[:16]
+        if not (self._pairs.path / f"{digest}.txt").exists():
+            self._pairs.create(f"{digest}.txt", base64.b64encode(data).decode())
+        return digest
+
+    def _pair(self, digest: str | None) -> CostPair | None:
+        return None if digest is None else _read_pair(self._pairs.path / f"{digest}.txt")
+
+
+@lru_cache(maxsize=8)
+def _read_pair(path: Path) -> CostPair:
+    """Read a sketch once per process: its name is the hash of its content, so it never changes."""
+    try:
+        data = base64.b64decode(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as cause:
+        raise PlanLogError(f"the costs {path} cannot be read ({cause}); restore the file from a copy") from cause
+    if hashlib.sha256(data).hexdigest()[:16] != path.stem:
+        raise PlanLogError(f"the costs {path} do not match their name; restore the file from a copy")
+    return CostPair.from_bytes(data)
+
+
+def _states(fields: Mapping[str, Mapping[str, Any]]) -> dict[int, PartitionState]:
+    return {int(number): PartitionState(**state) for number, state in fields.items()}
+
+
+def _seal(fields: Mapping[str, Any]) -> str:
+    # Keys of a mapping become text in JSON: sealed as they will be read.
+    plain = json.loads(json.dumps({**fields, "version": VERSION}))
+    return json.dumps({**plain, "crc32": _checksum(plain)}, indent=1, sort_keys=True) + "\n"
+
+
+def _unseal(text: str, path: Path, cure: str) -> dict[str, Any]:
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        checksum = fields.pop("crc32")
+    except (ValueError, KeyError, AttributeError) as cause:
+        raise PlanLogError(f"{path} is truncated or not JSON ({cause!r}); {cure}") from cause
+    if checksum != _checksum(fields):
+        raise PlanLogError(f"{path} was changed after it was written (its checksum is off); {cure}")
+    if fields.pop("version") != VERSION:
+        raise PlanLogError(f"{path} has another version than {VERSION}; go on with the Penstock that wrote it")
+    return fields
+
+
+def _checksum(fields: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())

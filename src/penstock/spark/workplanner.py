@@ -1,0 +1,79 @@
+"""Plan one batch of an operator, on whichever executor comes first."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from penstock.control.governor import Decision, Governor, expected_tuples
+from penstock.control.guidance import Guidance, collecting_seconds
+from penstock.control.workshop import WorkPlan, plan_work
+from penstock.model.plan import Plan
+from penstock.policy.constraint import Constraint
+from penstock.policy.sequence import TuplePolicy
+from penstock.sketch.cost_pair import CostPair
+from penstock.spark.offsets import read_entry
+from penstock.spark.planner import Planner
+from penstock.spark.worklog import WorkLog
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkPlanner(Planner):
+    """A planner whose batches have budgets and learned costs; it travels to the executors by pickle."""
+
+    policy: TuplePolicy
+    constraint: Constraint
+
+    @property
+    def work(self) -> WorkLog:
+        """The operator's part of the plan log."""
+        return WorkLog(self.checkpoint / "penstock" / self.name)
+
+    def work_plan(self, batch_id: int) -> tuple[WorkPlan, CostPair | None]:
+        """Return the plan of a batch and the costs it rests on; the same however often it is asked."""
+        log = self.work
+        if (logged := log.plan(batch_id)) is not None:
+            return logged
+        learned, guidance, now = log.learned(), self.log.guidance(), time.time()
+        demand = self._demand(batch_id, None)
+        entry = read_entry(self.checkpoint, batch_id)
+        plan = plan_work(
+            learned,
+            policy=self.policy,
+            constraint=self.constraint,
+            batch_id=batch_id,
+            now=now,
+            ends_at=entry.batch_seconds if entry else now,
+            interval_seconds=_interval_seconds(self.governor, guidance, batch_id, demand.waited_seconds, now),
+            expected_tuples=expected_tuples(guidance, demand),
+            grace_seconds=self.governor.grace_seconds,
+            probe_tuples=self.governor.probe_tuples,
+        )
+        in_force = log.record(plan, learned.pair if learned else None)
+        self.log.record(_decision(in_force[0]))
+        return in_force
+
+
+def _interval_seconds(
+    governor: Governor, guidance: Guidance | None, batch_id: int, waited_seconds: float | None, now: float
+) -> float | None:
+    """How long the tuples of a batch have been arriving; an idle source did not collect any."""
+    if waited_seconds is None:
+        return None
+    seen = guidance is not None and guidance.batch_id == batch_id - 1 and guidance.committed_at is not None
+    return collecting_seconds(
+        since_start=waited_seconds,
+        since_commit=now - guidance.committed_at if seen and guidance and guidance.committed_at else None,
+        longest_batch_seconds=governor.batch_seconds,
+    )
+
+
+def _decision(plan: WorkPlan) -> Decision:
+    """Lay a plan out for the ledger."""
+    return Decision(
+        batch_id=plan.batch_id,
+        decided_at=plan.decided_at,
+        plan=Plan(keep=plan.keep, reason=plan.reason),
+        expected_tuples=plan.expected_tuples,
+        overloaded=plan.keep < 1,
+    )

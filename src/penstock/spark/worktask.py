@@ -1,0 +1,312 @@
+"""What runs in every task of an operator: decide by the logged plan, execute, measure, report."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+
+from penstock.control.workshop import PartitionReport, WorkPlan
+from penstock.model.errors import OperatorError
+from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
+from penstock.policy.sequence import decide
+from penstock.sketch.cost_pair import CostPair
+from penstock.sketch.hashing import item_of
+from penstock.spark.inplan import current_batch_id
+from penstock.spark.workplanner import WorkPlanner
+
+ITEM, ARRIVED, UTILITY, TRUE_COST = (f"__penstock_{name}" for name in ("item", "arrived", "utility", "cost"))
+WORKING = (ITEM, ARRIVED, UTILITY, TRUE_COST)
+REPORT = "__penstock_report"
+REPORT_TYPE = pa.struct(
+    [
+        ("offered", pa.int64()),
+        ("kept", pa.int64()),
+        ("failed", pa.int64()),
+        ("oldest_micros", pa.float64()),
+        ("sum_micros", pa.float64()),
+        ("state", pa.string()),
+    ]
+)
+REPORT_DDL = "struct<offered:bigint,kept:bigint,failed:bigint,oldest_micros:double,sum_micros:double,state:string>"
+FAIL, SKIP = "fail", "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkTask:
+    """The function that Spark runs over the Arrow batches of a partition; it holds nothing but values.
+
+    With ``execute`` off it only decides and counts, for batches whose counts were lost.
+    """
+
+    function: Callable[[Any], Any]
+    planner: WorkPlanner
+    schema: pa.Schema
+    weight: str
+    batchwise: bool
+    chunk_tuples: int
+    on_error: str
+    seed: int
+    execute: bool = True
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield results and, last, one row that reports on the partition."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context else 0
+        batch_id = current_batch_id()
+        plan, pair = self.planner.work_plan(batch_id)
+        shift = _Shift(self, plan, pair, partition, batch_id)
+        for batch in batches:
+            yield from shift.work(batch)
+        yield shift.report()
+
+
+class _Shift:
+    """One partition's share of one batch."""
+
+    def __init__(self, task: WorkTask, plan: WorkPlan, pair: CostPair | None, partition: int, batch_id: int) -> None:
+        self._task = task
+        self._plan = plan
+        self._known = pair
+        self._partition = partition
+        self._policy = task.planner.policy
+        self._shedder = plan.shedder(self._policy, task.planner.constraint, partition)
+        self._window = np.zeros(task.planner.constraint.window_tuples)
+        # Draws differ between partitions and batches, and are the same in every replay.
+        self._seed = np.uint64(item_of(str(task.seed), str(batch_id), str(partition)))
+        self._fresh = CostPair(self._policy.learning.shape)
+        self._offered = self._kept = self._failed = self._silent = self._unweighed = 0
+        self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
+
+    def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Decide on an Arrow batch, execute what is kept, and learn from it."""
+        items = batch.column(ITEM).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+        costs = self._expected(batch, items)
+        weights = self._weights(batch, items, costs)
+        self._offered += items.size
+        chosen = np.flatnonzero(weights)
+        self._kept += chosen.size
+        self._note_arrivals(batch, chosen)
+        if not chosen.size or not self._task.execute:
+            return
+        columns = [name for name in batch.schema.names if name not in WORKING]
+        kept = batch.select(columns) if chosen.size == items.size else batch.select(columns).take(pa.array(chosen))
+        weights = weights[chosen]
+        if self._task.weight in columns:
+            weights = weights * kept.column(self._task.weight).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        run = self._run_batchwise if self._task.batchwise else self._run_rows
+        results, seconds = run(kept, weights, costs[chosen])
+        self._work += float(seconds.sum())
+        # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
+        learned_as = weights if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
+        self._fresh.update(items[chosen], seconds, learned_as)
+        for result in results:
+            yield self._with_report(result)
+
+    def report(self) -> pa.RecordBatch:
+        """Make the row that tells the driver what this partition did."""
+        state = {
+            "partition": self._partition,
+            "offered": self._offered,
+            "kept": self._kept,
+            "failed": self._failed,
+            "silent": self._silent,
+            "work_seconds": self._work,
+            "price_limit": float(self._shedder["price_limit"][0]),
+            "price_ceiling": float(self._shedder["price_ceiling"][0]),
+            "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
+        }
+        row = {
+            "offered": self._offered,
+            "kept": self._kept,
+            "failed": self._failed,
+            "oldest_micros": float(self._oldest) if np.isfinite(self._oldest) else None,
+            "sum_micros": self._micros if self._kept else None,
+            "state": json.dumps(state),
+        }
+        fields = [*self._task.schema, pa.field(self._task.weight, pa.float64())]
+        arrays = [pa.nulls(1, field.type) for field in fields]
+        return pa.RecordBatch.from_arrays(
+            [*arrays, pa.array([row], type=REPORT_TYPE)], names=[*(field.name for field in fields), REPORT]
+        )
+
+    def _expected(self, batch: pa.RecordBatch, items: np.ndarray) -> np.ndarray:
+        if self._policy.KNOWS == TRUE:
+            return np.nan_to_num(batch.column(TRUE_COST).to_numpy(zero_copy_only=False).astype(np.float64))
+        if self._policy.KNOWS == LEARNED and self._known is not None:
+            return self._known.estimate(items, fallback_seconds=self._plan.mean_seconds) * self._plan.pace
+        return np.full(items.size, float(self._shedder["fallback_seconds"][0]))
+
+    def _weights(self, batch: pa.RecordBatch, items: np.ndarray, costs: np.ndarray) -> np.ndarray:
+        plan = self._plan
+        if not plan.sheds:
+            return self._tried(items.size)
+        utility = utility_of(items, self._policy.check_utility)
+        if UTILITY in batch.schema.names:
+            utility = utility * np.nan_to_num(batch.column(UTILITY).to_numpy(zero_copy_only=False).astype(np.float64))
+        arrived = self._arrived(batch, items.size)
+        weights = decide(
+            self._policy.RULE, self._shedder, self._window, arrived, costs, utility, self._seed, self._offered
+        )
+        return weights if self._policy.RULE == BY_DENSITY else self._evened(weights)
+
+    def _tried(self, size: int) -> np.ndarray:
+        """Keep all, or a random share while costs are not known."""
+        if self._plan.keep == 1:
+            return np.ones(size)
+        self._shedder["min_keep"] = self._plan.keep
+        nothing = np.zeros(size)
+        return decide(AT_RANDOM, self._shedder, self._window, nothing, nothing, nothing, self._seed, self._offered)
+
+    def _evened(self, weights: np.ndarray) -> np.ndarray:
+        """Let the survivors of an Arrow batch stand for all of it.
+
+        Load-aware shedding decides by the queue a tuple finds, not by the tuple: it has no rate to be weighed by. Each
+        survivor stands for as many as were offered per survivor; what has none to stand for it waits for the next batch.
+        """
+        kept = int((weights > 0).sum())
+        self._unweighed += weights.size
+        if not kept:
+            return weights
+        evened = np.where(weights > 0, self._unweighed / kept, 0.0)
+        self._unweighed = 0
+        return evened
+
+    def _arrived(self, batch: pa.RecordBatch, size: int) -> np.ndarray:
+        """When each tuple arrived, in seconds since the batch began to collect; evenly spread where nobody knows."""
+        plan = self._plan
+        if ARRIVED in batch.schema.names:
+            micros = batch.column(ARRIVED).to_numpy(zero_copy_only=False).astype(np.float64)
+            seconds = np.nan_to_num(micros / 1e6 - plan.starts_at, nan=plan.interval_seconds)
+        else:
+            state = plan.partitions.get(self._partition)
+            share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
+            expected = max(1.0, (plan.expected_tuples or size) * share)
+            seconds = (self._offered + 1.0 + np.arange(size)) / expected * plan.interval_seconds
+        return np.clip(seconds, 0.0, plan.interval_seconds)
+
+    def _note_arrivals(self, batch: pa.RecordBatch, chosen: np.ndarray) -> None:
+        if ARRIVED not in batch.schema.names or not chosen.size:
+            return
+        micros = batch.column(ARRIVED).to_numpy(zero_copy_only=False).astype(np.float64)[chosen]
+        micros = micros[~np.isnan(micros)]
+        if micros.size:
+            self._oldest = min(self._oldest, float(micros.min()))
+            # Nulls count as the mean of the others.
+            self._micros += float(micros.mean()) * chosen.size
+
+    def _run_rows(
+        self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
+    ) -> tuple[list[pa.RecordBatch], np.ndarray]:
+        """Call the operator row by row, and time each call."""
+        function, clock = self._task.function, time.perf_counter_ns
+        results: list[dict[str, Any]] = []
+        result_weights: list[float] = []
+        nanos = np.empty(kept.num_rows)
+        for index, row in enumerate(kept.to_pylist()):
+            started = clock()
+            try:
+                result = function(row)
+            except Exception as cause:
+                nanos[index] = clock() - started
+                self._failed_on(cause, 1)
+                continue
+            nanos[index] = clock() - started
+            if result is None:
+                self._silent += 1
+                continue
+            results.append(result)
+            result_weights.append(weights[index])
+        if not results:
+            return [], nanos / 1e9
+        return [self._table(results, result_weights)], nanos / 1e9
+
+    def _run_batchwise(
+        self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
+    ) -> tuple[list[pa.RecordBatch], np.ndarray]:
+        """Call the operator on slices; what a slice took is shared out by what its tuples were expected to cost.
+
+        Only sums are seen, but every slice mixes other tuples: over some batches the shares approach the costs.
+        """
+        results: list[pa.RecordBatch] = []
+        seconds = np.empty(kept.num_rows)
+        for first in range(0, kept.num_rows, self._task.chunk_tuples):
+            part = kept.slice(first, self._task.chunk_tuples)
+            own = slice(first, first + part.num_rows)
+            if self._task.weight in part.schema.names:
+                part = part.drop_columns([self._task.weight])
+            part = part.append_column(self._task.weight, pa.array(weights[own]))
+            started = time.perf_counter()
+            try:
+                result = self._task.function(part)
+            except Exception as cause:
+                result = None
+                self._failed_on(cause, part.num_rows)
+            else:
+                self._silent += part.num_rows if result is None or result.num_rows == 0 else 0
+            took = time.perf_counter() - started
+            expected = np.maximum(costs[own], 1e-9)
+            seconds[own] = took * expected / expected.sum()
+            if result is not None and result.num_rows:
+                results += self._conform(result, part)
+        return results, seconds
+
+    def _failed_on(self, cause: Exception, tuples: int) -> None:
+        if self._task.on_error == FAIL:
+            raise OperatorError(
+                f"the operator raised {type(cause).__name__}: {cause}; mend it, or have such rows counted and left out "
+                "with on_error='skip'"
+            ) from cause
+        self._failed += tuples
+
+    def _table(self, rows: list[dict[str, Any]], weights: list[float]) -> pa.RecordBatch:
+        schema = self._task.schema
+        try:
+            missing = next((set(schema.names) - set(row) for row in rows if not set(schema.names) <= set(row)), None)
+            if missing:
+                raise OperatorError(f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it")
+            arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in schema]
+        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as cause:
+            raise OperatorError(
+                f"the operator returned what does not fit returns= ({cause}); return a dict with the named columns, "
+                "or None for no row"
+            ) from cause
+        return pa.RecordBatch.from_arrays([*arrays, pa.array(weights)], names=[*schema.names, self._task.weight])
+
+    def _conform(self, result: Any, part: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Bring what a batch-wise operator returned into the promised columns."""
+        weight = self._task.weight
+        try:
+            table = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
+            if weight not in table.column_names:
+                if table.num_rows != part.num_rows:
+                    raise OperatorError(
+                        f"the operator returned {table.num_rows} rows for {part.num_rows} and no column {weight!r}; rows "
+                        "can only be weighed if there are as many, in the same order, or if their weight is returned"
+                    )
+                table = table.append_column(weight, part.column(weight))
+            wanted = pa.schema([*self._task.schema, pa.field(weight, pa.float64())])
+            found: list[pa.RecordBatch] = table.select(wanted.names).cast(wanted).combine_chunks().to_batches()
+        except (pa.ArrowException, AttributeError, KeyError, TypeError) as cause:
+            raise OperatorError(
+                f"the operator returned what does not fit returns= ({cause}); return a pyarrow Table or RecordBatch "
+                "with the named columns"
+            ) from cause
+        return found
+
+    def _with_report(self, result: pa.RecordBatch) -> pa.RecordBatch:
+        nothing = pa.nulls(result.num_rows, REPORT_TYPE)
+        return pa.RecordBatch.from_arrays([*result.columns, nothing], names=[*result.schema.names, REPORT])
+
+
+def read_report(state: str) -> PartitionReport:
+    """Read what a task reported."""
+    fields = json.loads(state)
+    return PartitionReport(**{**fields, "pair": CostPair.from_bytes(base64.b64decode(fields["pair"]))})
