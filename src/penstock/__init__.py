@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.policy.priority import Priority
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.backfill import Backfilled
     from penstock.spark.network import Network, Stream
     from penstock.spark.network_run import NetworkRun, OutputStatus
     from penstock.spark.operator import Operator, OperatorRun, operator
@@ -46,6 +47,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AverageLatency",
+    "Backfilled",
     "Batch",
     "ConceptDriven",
     "Cost",
@@ -108,6 +110,7 @@ __all__ = [
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
+    "Backfilled": "penstock.spark.backfill",
     "AverageLatency": "penstock.policy.constraint",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
