@@ -249,12 +249,11 @@ class Run:
             previous_started_at=self._previous_started_at,
             tuples_per_unit=known.tuples_per_unit,
         )
-        branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
-        if branches is not None:
+        if (branches := self._branches(progress)) is not None:
             batch = replace(batch, outputs=branches.drops())
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
-        self._learn(batch, progress, branches)
+        self._learn(batch, progress)
         self._warn_of_misses(progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
@@ -268,13 +267,18 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
-    def _learn(self, batch: Batch, progress: Progress, branches: BranchCounts | None) -> None:
+    def _branches(self, progress: Progress) -> BranchCounts | None:
+        return read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+
+    def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
             sampled = (self._counts(progress) or {}).get("sampled_keys")
-            self._controller.learn(batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled)
+            self._controller.learn(
+                batch, offset_units=progress.offset_units, branches=self._branches(progress), sampled_keys=sampled
+            )
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
