@@ -9,12 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.kernel import kernels
 from benchmarks.mechanism import mechanisms
+from benchmarks.operators import wrapper_overhead
 from benchmarks.overload import overload
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism")
+PARTS = ("idle", "overload", "mechanism", "kernel", "operator")
 
 
 def main() -> None:
@@ -37,6 +39,10 @@ def main() -> None:
             tables.append(overload(spark, progress))
         if "mechanism" in chosen:
             tables.append(mechanisms(spark, progress))
+        if "kernel" in chosen:
+            tables.append(kernels(progress))
+        if "operator" in chosen:
+            tables.append(wrapper_overhead(spark, progress))
     for table in tables:
         console.print(table)
 

@@ -90,7 +90,7 @@ class WorkPlan:
     batch_id, decided_at, reason, keep
         As in any plan; ``keep`` is the share that is expected to survive.
     sheds
-        Whether the policy decides: not before the first costs are learned, nor when the controller is silent. Without it,
+        Whether the policy decides: not before costs are learned, nor when the controller is silent. Without it, a
         ``keep`` below 1 is a first try at random.
     starts_at, interval_seconds
         When the tuples of the batch began to arrive, and for how long they did.
@@ -155,9 +155,9 @@ class Learned:
 def budget_seconds(constraint: Constraint, fixed_seconds: float) -> float:
     """Work that a partition may do in a batch, so that results leave in time.
 
-    With batches back to back, a tuple waits half a batch on average for its own to begin, then for all of it: with a mean
-    to hold, a batch may take 0.58 of the target (1.5 times that is 0.87 of it). For the worst tuple it is a whole batch
-    and 0.42. What a batch costs beyond the operator's work is taken off.
+    With batches back to back, a tuple waits half a batch on average for its own to begin, then for all of it: with a
+    mean to hold, a batch may take 0.58 of the target (1.5 times that is 0.87 of it). For the worst tuple it is a whole
+    batch and 0.42. What a batch costs beyond the operator's work is taken off.
 
     >>> from penstock.policy.constraint import AverageLatency
     >>> round(budget_seconds(AverageLatency(seconds=2.0), fixed_seconds=0.16), 2)
@@ -181,7 +181,9 @@ def plan_work(
     probe_tuples: int,
 ) -> WorkPlan:
     """Plan one batch from what is known before it runs."""
-    plan = _first_try(WorkPlan(batch_id=batch_id, decided_at=now, reason="", expected_tuples=expected_tuples), probe_tuples)
+    plan = _first_try(
+        WorkPlan(batch_id=batch_id, decided_at=now, reason="", expected_tuples=expected_tuples), probe_tuples
+    )
     if learned is None or interval_seconds is None or interval_seconds <= 0:
         return plan
     if now - learned.published_at > grace_seconds:
@@ -197,7 +199,11 @@ def plan_work(
         work_seconds = expected_tuples * mean_seconds / count
         keep = min(1.0, budget / work_seconds)
         offered = f"{work_seconds:.2f}"
-    late = ", ".join(f"{number} late by {state.backlog_seconds:.2f} s" for number, state in sorted(learned.partitions.items()) if state.backlog_seconds > 0.005)  # fmt: skip
+    late = ", ".join(
+        f"{number} late by {state.backlog_seconds:.2f} s"
+        for number, state in sorted(learned.partitions.items())
+        if state.backlog_seconds > 0.005
+    )
     return replace(
         plan,
         reason=f"{offered} s of work a partition for a budget of {budget:.2f} s in {interval_seconds:.2f} s of arrivals"
@@ -247,6 +253,7 @@ class Workshop:
             return
         known = self._known
         offered = sum(report.offered for report in reports)
+        pair, pace = self._costs(reports)
         self._known = replace(
             known,
             batch_id=plan.batch_id,
@@ -255,7 +262,8 @@ class Workshop:
                 for report in reports
             },
             fixed_seconds=self._fixed_seconds(reports, duration_seconds),
-            **self._costs(reports),
+            pair=pair,
+            pace=pace,
         )
         self._batches += 1
 
@@ -266,7 +274,7 @@ class Workshop:
     def _state(
         self, report: PartitionReport, plan: WorkPlan, before: PartitionState | None, offered: int
     ) -> PartitionState:
-        # Lindley's recursion over measured work: what went beyond the budget is still owed, and spare time is not saved.
+        # Lindley's recursion over measured work: what went beyond the budget is still owed, spare time is not saved.
         # At most half a budget is carried, for a late batch also lengthens the interval of the next one.
         owed = before.backlog_seconds if before and plan.sheds else 0.0
         budget = plan.budget_seconds
@@ -290,15 +298,15 @@ class Workshop:
         self._fixed.append(own)
         return median(self._fixed)
 
-    def _costs(self, reports: Sequence[PartitionReport]) -> dict[str, object]:
+    def _costs(self, reports: Sequence[PartitionReport]) -> tuple[CostPair | None, float]:
         learning = self._policy.learning
         fresh = CostPair(learning.shape)
         for report in reports:
             fresh = fresh.merge(report.pair)
         if self._policy.KNOWS != LEARNED or not fresh.executed:
-            return {}
+            return self._known.pair, self._known.pace
         pair = fresh if self._known.pair is None else self._known.pair.merge(fresh)
-        return {"pair": pair.faded(_fading(pair, learning.fade_above_tuples)), "pace": _pace(fresh, pair)}
+        return pair.faded(_fading(pair, learning.fade_above_tuples)), _pace(fresh, pair)
 
 
 def _fading(pair: CostPair, above_tuples: float) -> float:

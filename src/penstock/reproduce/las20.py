@@ -190,13 +190,14 @@ def fig8(*, full: bool) -> Figure:
     by_eps = dict(zip(precisions, results, strict=True))
     by_eps_alike = dict(zip(precisions, alike, strict=True))
     tau = TAU_SECONDS * 1e3
+    learned_after = [found[0.005].mean(LAS, "first_model_tuples") for found in (by_eps, by_eps_alike)]
     claims = [
         Claim.at_most("LAS: latency at eps 1 (the paper: close to 0), ms", _ms(by_eps[1.0], LAS), 1.0),
         Claim.at_least("LAS: drops at eps 1 against eps 0.05",
                        by_eps[1.0].mean(LAS, "dropped") / by_eps[0.05].mean(LAS, "dropped"), 1.1),
         Claim.at_most("LAS: latency against tau at eps 0.05", _ms(by_eps[0.05], LAS) / tau, 1.2),
         Claim.at_most("cells weighed by traffic: tuples before the first model, eps 0.005, against cells alike",
-                      by_eps[0.005].mean(LAS, "first_model_tuples") / by_eps_alike[0.005].mean(LAS, "first_model_tuples"), 1.0),
+                      learned_after[0] / learned_after[1], 1.0),
         Claim.at_most("density: tuples before its first model, whatever eps",
                       max(by_eps[eps].mean(DENSITY, "first_model_tuples") for eps in precisions), 1_100),
         Claim.at_most("density: worst latency against tau, eps 0.1 and finer",
@@ -240,22 +241,24 @@ def fig9(*, full: bool) -> Figure:
         waited: np.ndarray = means[name][0, first : first + per_phase]
         return waited
 
-    overall = {
-        name: float((found[0] * (1 - found[1])).sum() / (1 - found[1]).sum()) for name, found in means.items()
-    }
+    in_b = slice(per_phase, 2 * per_phase)
+    overall = {name: float((found[0] * (1 - found[1])).sum() / (1 - found[1]).sum()) for name, found in means.items()}
     claims = [
-        Claim.at_most("phase F: LAS at its end against its worst window", phase(LAS, "F")[-1] / phase(LAS, "F").max(), 0.2),
+        Claim.at_most("phase F: LAS at its end against its worst window",
+                      phase(LAS, "F")[-1] / phase(LAS, "F").max(), 0.2),
         Claim.at_least("phase F: Straw-Man at its end against its worst window",
                        phase(STRAW_MAN, "F")[-1] / phase(STRAW_MAN, "F").max(), 1.0),
-        Claim.at_least("phase F: Straw-Man at its end against LAS", phase(STRAW_MAN, "F")[-1] / phase(LAS, "F")[-1], 10),
+        Claim.at_least("phase F: Straw-Man at its end against LAS",
+                       phase(STRAW_MAN, "F")[-1] / phase(LAS, "F")[-1], 10),
         Claim.at_most("phase G: LAS at its end against tau", phase(LAS, "G")[-1] / tau, 1.2),
         Claim.at_least("phase G: Straw-Man at its end against tau", phase(STRAW_MAN, "G")[-1] / tau, 100),
         Claim.at_most("phases B, C, D: worst window of LAS after the first of each, against tau",
                       max(phase(LAS, letter)[1:].max() for letter in "BCD") / tau, 1.2),
         Claim.at_most("density: mean over the whole stream against tau", overall[DENSITY] / tau, 1.0),
-        Claim.at_most("phase F: density's worst window against LAS's", phase(DENSITY, "F").max() / phase(LAS, "F").max(), 0.2),
+        Claim.at_most("phase F: density's worst window against LAS's",
+                      phase(DENSITY, "F").max() / phase(LAS, "F").max(), 0.2),
         Claim.at_most("phase B: density drops against Full Knowledge",
-                      means[DENSITY][1, per_phase:2 * per_phase].mean() / means[FULL_KNOWLEDGE][1, per_phase:2 * per_phase].mean(), 0.85),
+                      means[DENSITY][1, in_b].mean() / means[FULL_KNOWLEDGE][1, in_b].mean(), 0.85),
     ]  # fmt: skip
     at = tuple((np.arange(len(PHASES) * per_phase) + 1.0) * SERIES_WINDOW / 1e3)
     shown = f"thousands of tuples; phases {PHASES[0]} to {PHASES[-1]} of {PHASE_TUPLES // 1000} each"
@@ -316,7 +319,9 @@ def _ratio(runs: Runs, policy: str) -> float:
 def _density_claims(default: Runs) -> list[Claim]:
     tau = TAU_SECONDS * 1e3
     bounds = ((DENSITY_TRUE, 0.65), (DENSITY_LARGE, 0.75), (DENSITY, 0.80))
-    claims = [Claim.at_most(f"{name}: drops against Full Knowledge", _drops(default, name), bound) for name, bound in bounds]  # fmt: skip
+    claims = [
+        Claim.at_most(f"{name}: drops against Full Knowledge", _drops(default, name), bound) for name, bound in bounds
+    ]
     return claims + [Claim.at_most(f"{name}: latency, ms", _ms(default, name), tau) for name, _ in bounds]
 
 
@@ -325,11 +330,16 @@ def _curves(
 ) -> list[Series]:
     """Latency of all policies on a logarithmic scale of tens, and the share dropped."""
     curves = [
-        Series(name, tuple(at), tuple(np.log10(max(_ms(found[x], name), 1e-3)) for x in at), shown, "log10 of " + LATENCY)
+        Series(
+            name, tuple(at), tuple(np.log10(max(_ms(found[x], name), 1e-3)) for x in at), shown, "log10 of " + LATENCY
+        )
         for name in policies
     ]
     if drops:
-        curves += [Series(name, tuple(at), tuple(found[x].mean(name, "dropped") for x in at), shown, DROPPED) for name in policies]  # fmt: skip
+        curves += [
+            Series(name, tuple(at), tuple(found[x].mean(name, "dropped") for x in at), shown, DROPPED)
+            for name in policies
+        ]
     return curves
 
 
@@ -337,4 +347,7 @@ def _shedding_ratios(
     found: dict[float, Runs], at: Sequence[float], shown: str, *, scale: Callable[..., object] = np.asarray
 ) -> list[Series]:
     names = [name for name in EVERY if name != BASE_LINE]
-    return [Series(name, tuple(np.asarray(scale(at), dtype=float)), tuple(_ratio(found[x], name) for x in at), shown, RATIO) for name in names]  # fmt: skip
+    return [
+        Series(name, tuple(np.asarray(scale(at), dtype=float)), tuple(_ratio(found[x], name) for x in at), shown, RATIO)
+        for name in names
+    ]

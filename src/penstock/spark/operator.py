@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -70,17 +70,16 @@ def operator(
 ) -> Operator:
     """Run an expensive Python function over a stream, and shed what would make its results late.
 
-    What a tuple costs is measured and learned by key. Each partition decides tuple by tuple, from the plan of its batch,
-    what to execute. Apply the result with ``transform`` and start the query through it.
+    What a tuple costs is measured and learned by key. Each partition decides tuple by tuple, from the plan of its
+    batch, what to execute. Apply the result with ``transform`` and start the query through it.
 
     Parameters
     ----------
     function
-        Row-wise: gets a row as a dict and returns a dict with the columns of ``returns``, or None for no row. Batch-wise:
-        gets a pyarrow RecordBatch and returns one, or a Table.
+        Row-wise: gets a row as a dict and returns a dict with the columns of ``returns``, or None for no row.
+        Batch-wise: gets a pyarrow RecordBatch and returns one, or a Table.
     key
-        Column or columns that the cost of a row depends on; compared as text. A row with a null among them belongs to one
-        key of its own.
+        Column or columns that the cost of a row depends on; compared as text. Rows with a null in it share one key.
     returns
         Columns of the results, as in ``"user STRING, score DOUBLE"``; the weight is added.
     latency
@@ -128,7 +127,9 @@ def operator(
     if on_error not in (FAIL, SKIP):
         raise InvalidInputError(f"on_error must be {FAIL!r} or {SKIP!r}, got {on_error!r}")
     if chunk_tuples < 1:
-        raise InvalidInputError(f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets")
+        raise InvalidInputError(
+            f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets"
+        )
     if policy.KNOWS == TRUE and true_cost is None:
         raise InvalidInputError("the policy is to be given true costs; name the column that holds them: true_cost=...")
     keys = (key,) if isinstance(key, str) else tuple(key)
@@ -172,7 +173,7 @@ class Columns:
     def check(self, events: DataFrame) -> None:
         """Refuse a stream that lacks what was named."""
         types = {field.name: field.dataType for field in events.schema.fields}
-        named = [("key", name) for name in self.key]
+        named: list[tuple[str, str | None]] = [("key", name) for name in self.key]
         named += [(role, getattr(self, role)) for role in ("arrival", "utility", "true_cost")]
         for role, name in named:
             if name is not None and name not in types:
@@ -182,7 +183,9 @@ class Columns:
         if taken := [name for name in (*WORKING, REPORT) if name in types]:
             raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
         if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one")
+            raise InvalidInputError(
+                f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one"
+            )
 
     def add(self, events: DataFrame) -> DataFrame:
         """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
@@ -219,9 +222,13 @@ class Operator:
     def __call__(self, events: DataFrame) -> DataFrame:
         """Execute the function on what fits; for ``events.transform(operator)``."""
         if self._events is not None:
-            raise InvalidInputError("this operator is already applied to a stream; a second one needs its own operator()")
+            raise InvalidInputError(
+                "this operator is already applied to a stream; a second one needs its own operator()"
+            )
         if not events.isStreaming:
-            raise InvalidInputError("operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here")
+            raise InvalidInputError(
+                "operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here"
+            )
         self._columns.check(events)
         self._events = events
         reported = self._reported(events, execute=True).observe(self._planner.name, *self._counts())
@@ -233,7 +240,8 @@ class Operator:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
         events, planner = self._events, self._planner
         planner.log.verify()
-        planner.log.pin_sampling({"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]})  # fmt: skip
+        pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]}
+        planner.log.pin_sampling(pinned)
         return OperatorRun(
             spark=events.sparkSession,
             start=lambda: writer.option("checkpointLocation", planner.checkpoint.as_uri()).start(),
@@ -243,9 +251,7 @@ class Operator:
 
     def _reported(self, events: DataFrame, *, execute: bool) -> DataFrame:
         schema = _returned(events.sparkSession, self._returns, self._options["weight"])
-        task = WorkTask(
-            function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options
-        )
+        task = WorkTask(function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options)
         ddl = f"{self._returns}, `{self._options['weight']}` DOUBLE, {REPORT} {REPORT_DDL}"
         return self._columns.add(events).mapInArrow(task.__call__, ddl)
 
@@ -306,7 +312,7 @@ class _Recount:
 def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
     """Read the promised columns as Arrow types."""
     try:
-        schema = T.StructType.fromDDL(returns)
+        schema = cast(T.StructType, T.StructType.fromDDL(returns))
     except Exception as cause:
         raise InvalidInputError(
             f"returns={returns!r} is no list of columns ({cause}); write it as in 'user STRING, score DOUBLE'"
@@ -318,5 +324,3 @@ def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
 
 def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
-
-

@@ -139,7 +139,8 @@ class _Shift:
 
     def _expected(self, batch: pa.RecordBatch, items: np.ndarray) -> np.ndarray:
         if self._policy.KNOWS == TRUE:
-            return np.nan_to_num(batch.column(TRUE_COST).to_numpy(zero_copy_only=False).astype(np.float64))
+            true = batch.column(TRUE_COST).to_numpy(zero_copy_only=False).astype(np.float64)
+            return np.asarray(np.nan_to_num(true))
         if self._policy.KNOWS == LEARNED and self._known is not None:
             return self._known.estimate(items, fallback_seconds=self._plan.mean_seconds) * self._plan.pace
         return np.full(items.size, float(self._shedder["fallback_seconds"][0]))
@@ -169,7 +170,7 @@ class _Shift:
         """Let the survivors of an Arrow batch stand for all of it.
 
         Load-aware shedding decides by the queue a tuple finds, not by the tuple: it has no rate to be weighed by. Each
-        survivor stands for as many as were offered per survivor; what has none to stand for it waits for the next batch.
+        survivor stands for as many as were offered per survivor; what has none to stand for it waits for the next.
         """
         kept = int((weights > 0).sum())
         self._unweighed += weights.size
@@ -190,7 +191,7 @@ class _Shift:
             share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
             expected = max(1.0, (plan.expected_tuples or size) * share)
             seconds = (self._offered + 1.0 + np.arange(size)) / expected * plan.interval_seconds
-        return np.clip(seconds, 0.0, plan.interval_seconds)
+        return np.asarray(np.clip(seconds, 0.0, plan.interval_seconds))
 
     def _note_arrivals(self, batch: pa.RecordBatch, chosen: np.ndarray) -> None:
         if ARRIVED not in batch.schema.names or not chosen.size:
@@ -271,7 +272,9 @@ class _Shift:
         try:
             missing = next((set(schema.names) - set(row) for row in rows if not set(schema.names) <= set(row)), None)
             if missing:
-                raise OperatorError(f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it")
+                raise OperatorError(
+                    f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it"
+                )
             arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in schema]
         except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as cause:
             raise OperatorError(
@@ -288,8 +291,8 @@ class _Shift:
             if weight not in table.column_names:
                 if table.num_rows != part.num_rows:
                     raise OperatorError(
-                        f"the operator returned {table.num_rows} rows for {part.num_rows} and no column {weight!r}; rows "
-                        "can only be weighed if there are as many, in the same order, or if their weight is returned"
+                        f"the operator returned {table.num_rows} rows for {part.num_rows} and no column {weight!r}; "
+                        "rows can only be weighed if there are as many, in the same order, or with their weight"
                     )
                 table = table.append_column(weight, part.column(weight))
             wanted = pa.schema([*self._task.schema, pa.field(weight, pa.float64())])
