@@ -36,6 +36,7 @@ from penstock.sim.tuple_queue import simulate
 from penstock.sim.tuple_stream import CALM_LOAD, CALM_TUPLES, PHASE_TUPLES, PHASES, TUPLES, seven_phases
 
 SEED = 2020
+QUICK_RUNS = 20
 COUNTED = f"the {TUPLES:,} tuples after a calm learning phase of {CALM_TUPLES:,} at {CALM_LOAD:.0%} load"
 LATENCY = "mean queuing latency, ms"
 DROPPED = "share of tuples dropped"
@@ -183,7 +184,7 @@ def fig7(*, full: bool) -> Figure:
 def fig8(*, full: bool) -> Figure:
     """Vary the precision eps, and so the size of the sketches."""
     precisions = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001]
-    runs = _runs(full, quick=12)
+    runs = _runs(full)
     names = (FULL_KNOWLEDGE, LAS, DENSITY)
     results = run_points([Point(eps=eps) for eps in precisions], runs=runs, policies=names, seed=SEED)
     alike = run_points([Point(eps=eps, by_traffic=False) for eps in precisions], runs=runs, policies=(LAS,), seed=SEED)
@@ -229,7 +230,7 @@ SERIES_WINDOW = 4_000
 
 def fig9(*, full: bool) -> Figure:
     """Follow seven phases of 20,000 tuples with tau = 64 ms, in jumping windows of 4,000."""
-    runs = FULL_RUNS if full else 20
+    runs = _runs(full)
     jobs = [(seed,) for seed in range(SEED, SEED + runs)]
     every = spread(_seven_phases, jobs, serial=runs <= 20)
     means = {name: np.mean([one[name] for one in every], axis=0) for name in every[0]}
@@ -294,8 +295,8 @@ def _seven_phases(job: tuple[int]) -> dict[str, np.ndarray]:
     }
 
 
-def _runs(full: bool, quick: int = 20) -> int:
-    return FULL_RUNS if full else quick
+def _runs(full: bool) -> int:
+    return FULL_RUNS if full else QUICK_RUNS
 
 
 def _settings(runs: int) -> dict[str, object]:
