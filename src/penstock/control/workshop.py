@@ -25,8 +25,9 @@ from penstock.sketch.cost_pair import COST, COUNT, CostPair
 # A tuple waits for the batch before it, half of that on average and all of it at worst, and then for its own batch.
 MEAN_BATCH_SHARE, WORST_BATCH_SHARE = 0.58, 0.42
 # The virtual queue may hold this share of the interval: enough to even out expensive tuples, little of the latency.
-QUEUE_SHARE = 0.05
+QUEUE_SHARE, QUEUE_TUPLES = 0.05, 3.0
 LEAST_BUDGET_SHARE = 0.1
+NEGLIGIBLE = 0.05
 FIRST_FIXED_SECONDS = 0.2
 FIXED_REMEMBERED = 7
 SLOWEST_PACE, FASTEST_PACE = 0.2, 5.0
@@ -64,6 +65,8 @@ class PartitionReport:
         Kept tuples on which the operator raised, and on which it returned nothing.
     work_seconds
         Time that the operator took, measured.
+    arrived_at
+        Mean arrival of the kept tuples, in seconds since the epoch; None where nobody knows.
     price_limit, price_ceiling
         See :class:`PartitionState`.
     pair
@@ -79,6 +82,7 @@ class PartitionReport:
     price_limit: float
     price_ceiling: float
     pair: CostPair
+    arrived_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +128,21 @@ class WorkPlan:
 
     def shedder(self, policy: TuplePolicy, constraint: Constraint, partition: int) -> np.ndarray:
         """Make the state in which a partition's shedder starts, on the clock of the arrivals."""
-        limit = replace(constraint, seconds=QUEUE_SHARE * self.interval_seconds)
-        shedder = policy.shedder(limit)
         if not self.sheds:
+            shedder = policy.shedder(constraint)
             shedder["state"] = NOP
             return shedder
+        # Room for a few tuples at least, or a single expensive one would shut out all that come after it.
+        queued_seconds = max(QUEUE_SHARE * self.interval_seconds, QUEUE_TUPLES * self.mean_seconds / self.share)
+        shedder = policy.shedder(replace(constraint, seconds=queued_seconds))
         state = self.partitions.get(partition, PartitionState())
         shedder["state"] = RUN
         shedder["fallback_seconds"] = self.mean_seconds
         shedder["busy_until"] = state.backlog_seconds / self.share
         shedder["price_limit"] = state.price_limit
         shedder["price_ceiling"] = state.price_ceiling
+        # Waiting in the virtual queue harms nobody: a tuple that costs next to nothing need not be shed for it.
+        shedder["negligible_seconds"] = NEGLIGIBLE * self.mean_seconds
         # An hour of work at a share of a half takes two: in the time of arrivals, costs grow by the inverse.
         shedder["margin"] = 1.0 / self.share
         return shedder

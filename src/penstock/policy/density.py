@@ -52,7 +52,9 @@ def keep_rate(shedder: Any, window: NDArray[np.float64], now: float, cost: float
     slack = min(1.0, max(-1.0, (target - queued) / max(target, STEP * shedder.price_ceiling, 1e-12)))
     limit = shedder.price_limit * (1.0 + shedder.drift * slack)
     shedder.price_limit = min(max(limit, LOWEST_LIMIT * shedder.price_ceiling), shedder.price_ceiling)
-    if price <= shedder.price_limit * (1.0 + shedder.bend * slack) and not breaks_constraint(shedder, window, queued):
+    if price <= shedder.price_limit * (1.0 + shedder.bend * slack) and (
+        cost < shedder.negligible_seconds or not breaks_constraint(shedder, window, queued)
+    ):
         return 1.0
     return float(shedder.min_keep)
 

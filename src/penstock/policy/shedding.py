@@ -36,6 +36,7 @@ SHEDDER = np.dtype(
         ("target", np.float64),  # density: share of tau that the queue is held at
         ("bend", np.float64),  # density: how far the price limit bends with the queue at once
         ("drift", np.float64),  # density: how far each tuple moves it for good
+        ("negligible_seconds", np.float64),  # density: what costs less is not held up by the constraint
     ]
 )
 OPERATOR = np.dtype(

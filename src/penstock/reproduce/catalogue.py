@@ -68,6 +68,10 @@ FIGURES: dict[str, Entry] = {
         title="Mentions in tweets on Spark, costs of 1, 5 and 25 ms",
         home="penstock.reproduce.las_spark:fig11",
     ),
+    "las/partitions": Entry(
+        title="Two partitions of different load on Spark (not in the paper)",
+        home="penstock.reproduce.las_spark:partitions",
+    ),
 }
 
 

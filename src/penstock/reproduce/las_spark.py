@@ -19,7 +19,7 @@ from penstock.policy.density import Density
 from penstock.policy.load_aware import FullKnowledge, LoadAware, StrawMan
 from penstock.policy.sequence import TuplePolicy
 from penstock.reproduce.figure import Claim, Figure, Series
-from penstock.sim.tuple_stream import PHASES, phase_numbers, zipf_numbers
+from penstock.sim.tuple_stream import PHASES, item_costs, phase_numbers, zipf_numbers
 from penstock.sketch.hashing import items_of
 from penstock.spark.side_by_side import PLAIN, Trace, side_by_side
 from penstock.spark.timetable import write_timetable
@@ -41,6 +41,7 @@ class Timetable:
     keys: NDArray[np.int64]
     costs_seconds: NDArray[np.float64]
     parts: NDArray[np.int64]
+    partitions: NDArray[np.int64]
 
     @property
     def seconds(self) -> float:
@@ -100,6 +101,53 @@ def fig11(*, full: bool) -> Figure:
     return Figure("las/fig11", settings, tuple(_time_series(traces)), tuple(claims))
 
 
+def partitions(*, full: bool) -> Figure:
+    """Give one of two partitions four times the load of the other: each holds the target, and only one has to shed."""
+    seconds = 120.0 if full else 20.0
+    timetable = uneven_timetable(seconds=seconds, seed=SEED)
+    traces = run_side_by_side(timetable, mean_seconds=0.0064, shedders=(LAS, DENSITY))
+    counted = {name: trace.between(timetable.starts_at, float("inf")) for name, trace in traces.items()}
+    claims = []
+    for policy in (LAS, DENSITY):
+        heavy, light = (counted[f"{policy}, partition {number}"] for number in (0, 1))
+        claims += [
+            Claim.at_most(f"{policy}: loaded partition, latency against the target",
+                          heavy.mean_seconds / TARGET_SECONDS, 1.25),
+            Claim.at_most(f"{policy}: light partition, latency against the target",
+                          light.mean_seconds / TARGET_SECONDS, 1.25),
+            Claim.at_least(f"{policy}: loaded partition, share dropped", heavy.dropped, 0.1),
+            Claim.at_most(f"{policy}: light partition, share dropped", light.dropped, 0.01),
+        ]  # fmt: skip
+    shown = {name: trace for name, trace in traces.items() if "partition" in name}
+    settings = _settings(timetable, full) | {"partitions": 2, "loads": UNEVEN_LOADS}
+    return Figure("las/partitions", settings, tuple(_time_series(shown)), tuple(claims))
+
+
+UNEVEN_LOADS = (1.4, 0.35)
+
+
+def uneven_timetable(*, seconds: float, seed: int) -> Timetable:
+    """Draw a stream for two partitions of different load, with a calm in front."""
+    rng = np.random.default_rng(seed)
+    costs_of = item_costs(rng, highest_seconds=12.8e-3)
+    parts = []
+    for partition, load in enumerate(UNEVEN_LOADS):
+        calm = int(WARM_UP_SECONDS * WARM_UP_LOAD / costs_of.mean())
+        numbers = zipf_numbers(rng, calm + int(seconds * load / costs_of.mean()), skew=1.0)
+        gaps = np.full(numbers.size, seconds / (numbers.size - calm))
+        gaps[:calm] = WARM_UP_SECONDS / calm
+        parts.append((np.cumsum(gaps), numbers, np.arange(numbers.size) >= calm, np.full(numbers.size, partition)))
+    arrived, numbers, counted, partition_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(arrived, kind="stable")
+    return Timetable(
+        arrived_at=arrived[order],
+        keys=numbers[order],
+        costs_seconds=costs_of[numbers[order]],
+        parts=counted[order].astype(np.int64) - 1,
+        partitions=partition_of[order],
+    )
+
+
 def seven_phase_timetable(*, phase_tuples: int, seed: int, highest_seconds: float = 12.8e-3) -> Timetable:
     """Lay the seven phases out, with costs twice those of the paper: few tuples must fill seconds."""
     numbers, costs, gaps = phase_numbers(seed=seed, phase_tuples=phase_tuples, highest_seconds=highest_seconds)
@@ -119,6 +167,7 @@ def with_warm_up(
         keys=np.concatenate([keys[:calm], keys]),
         costs_seconds=np.concatenate([costs_seconds[:calm], costs_seconds]),
         parts=np.concatenate([np.full(calm, -1), parts]),
+        partitions=np.zeros(calm + keys.size, dtype=np.int64),
     )
 
 
@@ -160,7 +209,7 @@ def run_side_by_side(
             arrived_at=timetable.arrived_at,
             keys=timetable.keys,
             costs_seconds=timetable.costs_seconds,
-            partitions=np.arange(timetable.keys.size) % PARTITIONS,
+            partitions=timetable.partitions,
         )
         return side_by_side(
             path,
@@ -200,7 +249,8 @@ def _time_series(traces: Mapping[str, Trace]) -> list[Series]:
         Series(
             name, tuple(traces[name].arrived_at), tuple(1 - traces[name].kept / traces[name].offered), shown, DROPPED
         )
-        for name in SHEDDERS
+        for name in traces
+        if name != PLAIN
     ]
     return latency + dropped
 

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
-from penstock.control.workshop import Workshop
+from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import KeepAll
@@ -44,6 +44,7 @@ from penstock.spark.worktask import (
     read_report,
 )
 
+REMEMBERED_REPORTS = 1_000
 # The item of a missing key as Spark's signed 64 bits.
 _NULL_AS_LONG = NULL_ITEM - (1 << 64) if NULL_ITEM >= 1 << 63 else NULL_ITEM
 
@@ -272,16 +273,25 @@ class OperatorRun(Run):
 
     def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
         self._workshop = Workshop(planner.policy, planner.constraint, resume=planner.work.learned())
+        self._reports: dict[int, list[PartitionReport]] = {}
         super().__init__(planner=planner, **options)
+
+    @property
+    def reports(self) -> dict[int, list[PartitionReport]]:
+        """What each partition did, by batch id; the last batches of this run."""
+        with self._changed:
+            return dict(self._reports)
 
     def _learn(self, batch: Batch, progress: Progress) -> None:
         super()._learn(batch, progress)
         planned = self._planner.work.plan(batch.batch_id)
         states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
-        if planned is not None and progress.duration_seconds is not None:
-            self._workshop.learn(
-                [read_report(state) for state in states], planned[0], duration_seconds=progress.duration_seconds
-            )
+        reports = [read_report(state) for state in states]
+        with self._changed:
+            self._reports[batch.batch_id] = reports
+            self._reports.pop(batch.batch_id - REMEMBERED_REPORTS, None)
+        if planned is not None:
+            self._workshop.learn(reports, planned[0], duration_seconds=progress.duration_seconds)
 
     def _publish(self) -> None:
         super()._publish()

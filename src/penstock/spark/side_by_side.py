@@ -73,12 +73,11 @@ def side_by_side(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         epoch = time.time() + 1.0
-        runs = {
-            name: stack.enter_context(
-                _started(timetable_stream(spark, timetable, epoch=epoch), policy, folder / str(number), latency_seconds)
-            )
-            for number, (name, policy) in enumerate(policies.items())
-        }
+        runs = {}
+        for name, policy in policies.items():
+            events = timetable_stream(spark, timetable, epoch=epoch)
+            runs[name] = _started(events, policy, folder / str(len(runs)), latency_seconds)
+            stack.callback(runs[name].stop)
         plain = _plain(timetable_stream(spark, timetable, epoch=epoch), folder / "plain")
         stack.callback(plain.stop)
         while time.time() < epoch + seconds:
@@ -86,7 +85,9 @@ def side_by_side(
                 # A query that fails raises here, instead of leaving the others to run on without it.
                 run.await_termination(0.1)
         traces = {PLAIN: _plain_trace(plain, epoch)}
-        traces |= {name: _trace(run.batches, epoch) for name, run in runs.items()}
+        for name, run in runs.items():
+            traces[name] = _trace(run.batches, epoch)
+            traces |= _partition_traces(name, run, epoch)
     if not borrowed:
         spark.stop()
     return traces
@@ -122,6 +123,20 @@ def _trace(batches: list[Batch], epoch: float) -> Trace:
         np.array([b.kept for b in timed], dtype=float),
         latency,
     )
+
+
+def _partition_traces(name: str, run: OperatorRun, epoch: float) -> dict[str, Trace]:
+    """Trace each partition of a query that has several."""
+    rows: dict[int, list[tuple[float, ...]]] = {}
+    reports = run.reports
+    for batch in run.batches:
+        for report in reports.get(batch.batch_id, ()):
+            if report.arrived_at is not None and batch.committed_at is not None:
+                seen = (report.arrived_at - epoch, report.offered, report.kept, batch.committed_at - report.arrived_at)
+                rows.setdefault(report.partition, []).append(seen)
+    if len(rows) < 2:
+        return {}
+    return {f"{name}, partition {number}": Trace(*np.array(seen).T) for number, seen in sorted(rows.items())}
 
 
 def _plain_trace(query: StreamingQuery, epoch: float) -> Trace:

@@ -98,14 +98,14 @@ class _Shift:
             return
         columns = [name for name in batch.schema.names if name not in WORKING]
         kept = batch.select(columns) if chosen.size == items.size else batch.select(columns).take(pa.array(chosen))
-        weights = weights[chosen]
+        weights = stands_for = weights[chosen]
         if self._task.weight in columns:
             weights = weights * kept.column(self._task.weight).cast(pa.float64()).to_numpy(zero_copy_only=False)
         run = self._run_batchwise if self._task.batchwise else self._run_rows
         results, seconds = run(kept, weights, costs[chosen])
         self._work += float(seconds.sum())
         # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
-        learned_as = weights if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
+        learned_as = stands_for if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
         self._fresh.update(items[chosen], seconds, learned_as)
         for result in results:
             yield self._with_report(result)
@@ -119,6 +119,7 @@ class _Shift:
             "failed": self._failed,
             "silent": self._silent,
             "work_seconds": self._work,
+            "arrived_at": self._micros / self._kept / 1e6 if self._kept and np.isfinite(self._oldest) else None,
             "price_limit": float(self._shedder["price_limit"][0]),
             "price_ceiling": float(self._shedder["price_ceiling"][0]),
             "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
