@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from penstock.reproduce import las20, las_spark
+from penstock.reproduce import las20, las_phases, las_spark
 from penstock.reproduce.catalogue import FIGURES
 from penstock.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
 
@@ -14,6 +14,7 @@ from penstock.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"])
 def test_a_simulated_figure_is_computed_and_its_curves_are_numbers(name, monkeypatch):
     monkeypatch.setattr(las20, "QUICK_RUNS", 1)
+    monkeypatch.setattr(las_phases, "QUICK_RUNS", 1)
 
     figure = FIGURES[f"las/{name}"].compute(full=False)
 

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.model.errors import InvalidInputError, OperatorError, PlanLogError
 from penstock.sketch.hashing import NULL_ITEM, HashFamily, item_of
 from penstock.spark.ledger import Ledger
-from penstock.spark.operator import Columns
+from penstock.spark.workcolumns import Columns
 from penstock.spark.worktask import ITEM
 from tests.spark.streams import finish_batches, numbers
 from tests.spark.test_recovery import uncommit

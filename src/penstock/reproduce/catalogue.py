@@ -58,7 +58,7 @@ FIGURES: dict[str, Entry] = {
     ),
     "las/fig9": Entry(
         title="Seven phases of changing load, items and costs, simulated",
-        home="penstock.reproduce.las20:fig9",
+        home="penstock.reproduce.las_phases:fig9",
     ),
     "las/fig10": Entry(
         title="Seven phases on Spark, target two seconds",

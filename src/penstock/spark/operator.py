@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -23,30 +22,15 @@ from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
-from penstock.sketch.hashing import NULL_ITEM
 from penstock.spark.measure import Progress
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
-from penstock.spark.sampler import hashed_key
 from penstock.spark.storage import Folder, local_path
+from penstock.spark.workcolumns import Columns
 from penstock.spark.workplanner import WorkPlanner
-from penstock.spark.worktask import (
-    ARRIVED,
-    FAIL,
-    ITEM,
-    REPORT,
-    REPORT_DDL,
-    SKIP,
-    TRUE_COST,
-    UTILITY,
-    WORKING,
-    WorkTask,
-    read_report,
-)
+from penstock.spark.worktask import FAIL, REPORT, REPORT_DDL, SKIP, WorkTask, read_report
 
 REMEMBERED_REPORTS = 1_000
-# The item of a missing key as Spark's signed 64 bits.
-_NULL_AS_LONG = NULL_ITEM - (1 << 64) if NULL_ITEM >= 1 << 63 else NULL_ITEM
 
 
 def operator(
@@ -160,45 +144,6 @@ def operator(
             "seed": seed,
         },
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """Which columns of the stream the operator reads for itself."""
-
-    key: tuple[str, ...]
-    arrival: str | None
-    utility: str | None
-    true_cost: str | None
-
-    def check(self, events: DataFrame) -> None:
-        """Refuse a stream that lacks what was named."""
-        types = {field.name: field.dataType for field in events.schema.fields}
-        named: list[tuple[str, str | None]] = [("key", name) for name in self.key]
-        named += [(role, getattr(self, role)) for role in ("arrival", "utility", "true_cost")]
-        for role, name in named:
-            if name is not None and name not in types:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has {', '.join(types)}"
-                )
-        if taken := [name for name in (*WORKING, REPORT) if name in types]:
-            raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
-        if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(
-                f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one"
-            )
-
-    def add(self, events: DataFrame) -> DataFrame:
-        """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
-        added: dict[str, Column] = {
-            ITEM: F.coalesce(hashed_key([_column(name) for name in self.key]), F.lit(_NULL_AS_LONG))
-        }
-        if self.arrival:
-            added[ARRIVED] = F.unix_micros(_column(self.arrival).cast("timestamp"))
-        for role, name in ((UTILITY, self.utility), (TRUE_COST, self.true_cost)):
-            if name:
-                added[role] = _column(name).cast("double")
-        return events.withColumns(added)
 
 
 class Operator:
@@ -330,7 +275,3 @@ def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
     if weight in schema.names or not schema.names:
         raise InvalidInputError(f"returns must name columns other than the weight {weight!r}, got {returns!r}")
     return to_arrow_schema(schema)
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")

@@ -73,7 +73,7 @@ def side_by_side(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         epoch = time.time() + 1.0
-        runs = {}
+        runs: dict[str, OperatorRun] = {}
         for name, policy in policies.items():
             events = timetable_stream(spark, timetable, epoch=epoch)
             runs[name] = _started(events, policy, folder / str(len(runs)), latency_seconds)

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.control.workshop import PartitionReport, WorkPlan
+from penstock.control.workplan import WorkPlan
+from penstock.control.workshop import PartitionReport
 from penstock.model.errors import OperatorError
 from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
 from penstock.policy.sequence import decide
@@ -21,6 +22,7 @@ from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import item_of
 from penstock.spark.inplan import current_batch_id
 from penstock.spark.workplanner import WorkPlanner
+from penstock.spark.workresults import conform, rows_to_batch
 
 ITEM, ARRIVED, UTILITY, TRUE_COST = (f"__penstock_{name}" for name in ("item", "arrived", "utility", "cost"))
 WORKING = (ITEM, ARRIVED, UTILITY, TRUE_COST)
@@ -228,7 +230,7 @@ class _Shift:
             result_weights.append(weights[index])
         if not results:
             return [], nanos / 1e9
-        return [self._table(results, result_weights)], nanos / 1e9
+        return [rows_to_batch(results, result_weights, self._task.schema, self._task.weight)], nanos / 1e9
 
     def _run_batchwise(
         self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
@@ -257,7 +259,7 @@ class _Shift:
             expected = np.maximum(costs[own], 1e-9)
             seconds[own] = took * expected / expected.sum()
             if result is not None and result.num_rows:
-                results += self._conform(result, part)
+                results += conform(result, part, self._task.schema, self._task.weight)
         return results, seconds
 
     def _failed_on(self, cause: Exception, tuples: int) -> None:
@@ -267,43 +269,6 @@ class _Shift:
                 "with on_error='skip'"
             ) from cause
         self._failed += tuples
-
-    def _table(self, rows: list[dict[str, Any]], weights: list[float]) -> pa.RecordBatch:
-        schema = self._task.schema
-        try:
-            missing = next((set(schema.names) - set(row) for row in rows if not set(schema.names) <= set(row)), None)
-            if missing:
-                raise OperatorError(
-                    f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it"
-                )
-            arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in schema]
-        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as cause:
-            raise OperatorError(
-                f"the operator returned what does not fit returns= ({cause}); return a dict with the named columns, "
-                "or None for no row"
-            ) from cause
-        return pa.RecordBatch.from_arrays([*arrays, pa.array(weights)], names=[*schema.names, self._task.weight])
-
-    def _conform(self, result: Any, part: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Bring what a batch-wise operator returned into the promised columns."""
-        weight = self._task.weight
-        try:
-            table = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
-            if weight not in table.column_names:
-                if table.num_rows != part.num_rows:
-                    raise OperatorError(
-                        f"the operator returned {table.num_rows} rows for {part.num_rows} and no column {weight!r}; "
-                        "rows can only be weighed if there are as many, in the same order, or with their weight"
-                    )
-                table = table.append_column(weight, part.column(weight))
-            wanted = pa.schema([*self._task.schema, pa.field(weight, pa.float64())])
-            found: list[pa.RecordBatch] = table.select(wanted.names).cast(wanted).combine_chunks().to_batches()
-        except (pa.ArrowException, AttributeError, KeyError, TypeError) as cause:
-            raise OperatorError(
-                f"the operator returned what does not fit returns= ({cause}); return a pyarrow Table or RecordBatch "
-                "with the named columns"
-            ) from cause
-        return found
 
     def _with_report(self, result: pa.RecordBatch) -> pa.RecordBatch:
         nothing = pa.nulls(result.num_rows, REPORT_TYPE)
