@@ -16,7 +16,14 @@ from penstock.policy.shedding import NOP, RUN, START, STABILIZING, keeps, learn,
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import items_of
 
-POLICIES = [LoadAware(), StrawMan(mean_seconds=1.0), FullKnowledge(), BaseLine(keep=0.75), Density(), Density(true_costs=True)]
+POLICIES = [
+    LoadAware(),
+    StrawMan(mean_seconds=1.0),
+    FullKnowledge(),
+    BaseLine(keep=0.75),
+    Density(),
+    Density(true_costs=True),
+]
 NO_WINDOW = np.zeros(0)
 
 
@@ -50,7 +57,13 @@ def test_abs_keeps_what_waits_no_longer_than_tau():
     shedder = running(MaximumLatency(seconds=2.0))
 
     # Work of 1.5 each, all at once: the queue stands at 0, 1.5, then 3.0, which is too long until it has shrunk.
-    assert fates(shedder, [(0.0, 1.5), (0.0, 1.5), (0.0, 1.5), (0.5, 1.5), (1.0, 1.5)]) == [True, True, False, False, True]
+    assert fates(shedder, [(0.0, 1.5), (0.0, 1.5), (0.0, 1.5), (0.5, 1.5), (1.0, 1.5)]) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_avg_counts_the_new_tuple_in_and_starts_without_a_division_by_zero():

@@ -80,7 +80,9 @@ def test_a_pair_survives_the_journey_as_bytes(executed):
     assert (arrived.cells == pair.cells).all()
 
 
-@pytest.mark.parametrize("damage", [lambda data: data[:-3], lambda data: b"", lambda data: data[:25] + b"x" + data[26:]])
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-3], lambda data: b"", lambda data: data[:25] + b"x" + data[26:]]
+)
 def test_damaged_bytes_are_named(damage):
     with pytest.raises(PlanLogError, match="no cost pair"):
         CostPair.from_bytes(damage(pair_of([(1, 0.5), (2, 0.25)]).to_bytes()))

@@ -65,7 +65,9 @@ def test_draws_are_even_and_repeat():
     assert chance(np.uint64(3), np.uint64(7)) == drawn[7] != chance(np.uint64(4), np.uint64(7))
 
 
-@pytest.mark.parametrize("options", [{"rows": 0, "columns": 5}, {"rows": 1, "columns": 0}, {"rows": 1, "columns": 2**31}])
+@pytest.mark.parametrize(
+    "options", [{"rows": 0, "columns": 5}, {"rows": 1, "columns": 0}, {"rows": 1, "columns": 2**31}]
+)
 def test_a_family_without_rows_or_columns_is_refused(options):
     with pytest.raises(InvalidInputError):
         HashFamily(**options)
