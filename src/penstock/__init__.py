@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.network import Network, Stream
-    from penstock.spark.network_run import NetworkRun, OutputStatus
+    from penstock.spark.network_run import NetworkRun
+    from penstock.spark.network_status import OutputStatus
     from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
@@ -136,7 +137,7 @@ _HOMES = {
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
     "OperatorRun": "penstock.spark.operator",
-    "OutputStatus": "penstock.spark.network_run",
+    "OutputStatus": "penstock.spark.network_status",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",

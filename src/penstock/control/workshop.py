@@ -181,7 +181,9 @@ def plan_work(
     probe_tuples: int,
 ) -> WorkPlan:
     """Plan one batch from what is known before it runs."""
-    plan = _first_try(WorkPlan(batch_id=batch_id, decided_at=now, reason="", expected_tuples=expected_tuples), probe_tuples)
+    plan = _first_try(
+        WorkPlan(batch_id=batch_id, decided_at=now, reason="", expected_tuples=expected_tuples), probe_tuples
+    )
     if learned is None or interval_seconds is None or interval_seconds <= 0:
         return plan
     if now - learned.published_at > grace_seconds:

@@ -197,7 +197,7 @@ class RoadMap:
             index=index,
             savings=saved,
             utility_lost=lost,
-            plan=NetworkPlan(drops=self._drops(index), reason=f"{reason}; {said}" if reason else said),
+            plan=NetworkPlan(drops=self._drops(index), reason=f"{reason}; {said}" if reason else said, row=index),
             cursors=self.cursors(index),
         )
 

@@ -131,7 +131,9 @@ def learn(operator: Any, pair: Cells, snapshot: Cells, coefficients: NDArray[np.
 
 
 @compiled
-def sent(operator: Any, pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float) -> None:
+def sent(
+    operator: Any, pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float
+) -> None:
     """Go on after a pair was sent: start anew, or let the past fade, then take in the execution that was left out."""
     if operator.eager:
         if pair[0, :, 0].sum() > operator.fade_above:

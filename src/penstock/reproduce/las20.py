@@ -240,9 +240,7 @@ def fig9(*, full: bool) -> Figure:
         waited: np.ndarray = means[name][0, first : first + per_phase]
         return waited
 
-    overall = {
-        name: float((found[0] * (1 - found[1])).sum() / (1 - found[1]).sum()) for name, found in means.items()
-    }
+    overall = {name: float((found[0] * (1 - found[1])).sum() / (1 - found[1]).sum()) for name, found in means.items()}
     claims = [
         Claim.at_most("phase F: LAS at its end against its worst window", phase(LAS, "F")[-1] / phase(LAS, "F").max(), 0.2),
         Claim.at_least("phase F: Straw-Man at its end against its worst window",
@@ -325,7 +323,9 @@ def _curves(
 ) -> list[Series]:
     """Latency of all policies on a logarithmic scale of tens, and the share dropped."""
     curves = [
-        Series(name, tuple(at), tuple(np.log10(max(_ms(found[x], name), 1e-3)) for x in at), shown, "log10 of " + LATENCY)
+        Series(
+            name, tuple(at), tuple(np.log10(max(_ms(found[x], name), 1e-3)) for x in at), shown, "log10 of " + LATENCY
+        )
         for name in policies
     ]
     if drops:

@@ -81,9 +81,7 @@ def run_points(points: Sequence[Point], *, runs: int, policies: Sequence[str] = 
     """Run all policies on ``runs`` streams at each point, side by side on all cores where that pays."""
     share = max(1, min(50, runs // 4))
     starts = range(0, runs, share)
-    jobs = [
-        (point, tuple(policies), seed + start, min(share, runs - start)) for point in points for start in starts
-    ]
+    jobs = [(point, tuple(policies), seed + start, min(share, runs - start)) for point in points for start in starts]
     results = spread(_run_share, jobs, serial=runs * len(points) <= 40)
     gathered = []
     for number in range(len(points)):

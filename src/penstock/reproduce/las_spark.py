@@ -117,7 +117,9 @@ def fig11(*, full: bool) -> Figure:
     keys, origin = mentions(tuples)
     costs = class_costs(keys)
     gap = costs.mean() / PARTITIONS
-    timetable = with_warm_up(keys=keys, costs_seconds=costs, gaps=np.full(keys.size, gap), parts=np.zeros(keys.size, int))
+    timetable = with_warm_up(
+        keys=keys, costs_seconds=costs, gaps=np.full(keys.size, gap), parts=np.zeros(keys.size, int)
+    )
     traces = side_by_side(timetable, mean_seconds=float(costs.mean()))
     claims = _common_claims(traces, timetable)
     shares = np.unique(keys, return_counts=True)[1] / keys.size
@@ -160,7 +162,9 @@ def mentions(tuples: int) -> tuple[NDArray[np.int64], str]:
         # The burst begins after half of the stream: take the tuples around it.
         first = max(0, table.num_rows // 2 - tuples // 2)
         return table["dst_user"].to_numpy()[first : first + tuples].astype(np.int64), "higgs_activity, dst_user"
-    return zipf_numbers(np.random.default_rng(SEED), tuples, skew=0.85, items=60_000), "generated, Zipf-0.85, 60,000 keys"
+    return zipf_numbers(
+        np.random.default_rng(SEED), tuples, skew=0.85, items=60_000
+    ), "generated, Zipf-0.85, 60,000 keys"
 
 
 def class_costs(keys: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -198,7 +202,9 @@ def side_by_side(timetable: Timetable, *, mean_seconds: float, seconds_more: flo
         epoch = time.time() + 1.0
         runs = {}
         for number, (name, policy) in enumerate(policies.items()):
-            runs[name] = stack.enter_context(_started(timetable_stream(spark, path, epoch=epoch), policy, folder / str(number)))
+            runs[name] = stack.enter_context(
+                _started(timetable_stream(spark, path, epoch=epoch), policy, folder / str(number))
+            )
         plain = _plain(timetable_stream(spark, path, epoch=epoch), folder / "plain")
         stack.callback(plain.stop)
         ends_at = epoch + timetable.seconds + seconds_more
@@ -287,9 +293,13 @@ def _common_claims(traces: Mapping[str, Trace], timetable: Timetable) -> list[Cl
 
 def _time_series(traces: Mapping[str, Trace]) -> list[Series]:
     shown = "arrival, s since the start"
-    latency = [Series(name, tuple(t.arrived_at), tuple(t.latency_seconds), shown, LATENCY) for name, t in traces.items()]
+    latency = [
+        Series(name, tuple(t.arrived_at), tuple(t.latency_seconds), shown, LATENCY) for name, t in traces.items()
+    ]
     dropped = [
-        Series(name, tuple(traces[name].arrived_at), tuple(1 - traces[name].kept / traces[name].offered), shown, DROPPED)
+        Series(
+            name, tuple(traces[name].arrived_at), tuple(1 - traces[name].kept / traces[name].offered), shown, DROPPED
+        )
         for name in SHEDDERS
     ]
     return latency + dropped

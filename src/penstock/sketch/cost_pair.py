@@ -131,9 +131,7 @@ class CostPair:
         """Mean cost of all executions; None before the first."""
         return float(self.cells[0, :, COST].sum()) / self.executed if self.executed else None
 
-    def update(
-        self, items: Items, seconds: NDArray[np.float64], weights: NDArray[np.float64] | None = None
-    ) -> None:
+    def update(self, items: Items, seconds: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> None:
         """Learn what each execution took; with weights, as if each survivor came as often as it stands for."""
         weights = np.ones(items.size) if weights is None else weights
         if not items.size == seconds.size == weights.size:

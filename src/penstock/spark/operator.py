@@ -128,7 +128,9 @@ def operator(
     if on_error not in (FAIL, SKIP):
         raise InvalidInputError(f"on_error must be {FAIL!r} or {SKIP!r}, got {on_error!r}")
     if chunk_tuples < 1:
-        raise InvalidInputError(f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets")
+        raise InvalidInputError(
+            f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets"
+        )
     if policy.KNOWS == TRUE and true_cost is None:
         raise InvalidInputError("the policy is to be given true costs; name the column that holds them: true_cost=...")
     keys = (key,) if isinstance(key, str) else tuple(key)
@@ -182,7 +184,9 @@ class Columns:
         if taken := [name for name in (*WORKING, REPORT) if name in types]:
             raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
         if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one")
+            raise InvalidInputError(
+                f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one"
+            )
 
     def add(self, events: DataFrame) -> DataFrame:
         """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
@@ -219,9 +223,13 @@ class Operator:
     def __call__(self, events: DataFrame) -> DataFrame:
         """Execute the function on what fits; for ``events.transform(operator)``."""
         if self._events is not None:
-            raise InvalidInputError("this operator is already applied to a stream; a second one needs its own operator()")
+            raise InvalidInputError(
+                "this operator is already applied to a stream; a second one needs its own operator()"
+            )
         if not events.isStreaming:
-            raise InvalidInputError("operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here")
+            raise InvalidInputError(
+                "operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here"
+            )
         self._columns.check(events)
         self._events = events
         reported = self._reported(events, execute=True).observe(self._planner.name, *self._counts())
@@ -243,9 +251,7 @@ class Operator:
 
     def _reported(self, events: DataFrame, *, execute: bool) -> DataFrame:
         schema = _returned(events.sparkSession, self._returns, self._options["weight"])
-        task = WorkTask(
-            function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options
-        )
+        task = WorkTask(function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options)
         ddl = f"{self._returns}, `{self._options['weight']}` DOUBLE, {REPORT} {REPORT_DDL}"
         return self._columns.add(events).mapInArrow(task.__call__, ddl)
 
@@ -318,5 +324,3 @@ def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
 
 def _column(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
-
-

@@ -265,9 +265,7 @@ class Run:
         try:
             branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
             sampled = (self._counts(progress) or {}).get("sampled_keys")
-            self._controller.learn(
-                batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled
-            )
+            self._controller.learn(batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled)
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)

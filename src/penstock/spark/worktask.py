@@ -271,7 +271,9 @@ class _Shift:
         try:
             missing = next((set(schema.names) - set(row) for row in rows if not set(schema.names) <= set(row)), None)
             if missing:
-                raise OperatorError(f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it")
+                raise OperatorError(
+                    f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it"
+                )
             arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in schema]
         except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as cause:
             raise OperatorError(
