@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock.control.network_learning import NetworkCounts
 from penstock.model.batch import Batch
-from penstock.model.network import Arc, Output
+from penstock.model.network import Arc, Output, inputs_of
 from penstock.model.network import Network as NetworkModel
 from penstock.model.network_plan import NetworkPlan
 from penstock.policy.semantic import mean_utility
