@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from penstock.policy.priority import Priority
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
-    from penstock.spark.network import Network, Stream
+    from penstock.spark.network import Network
     from penstock.spark.network_run import NetworkRun
     from penstock.spark.network_status import OutputStatus
+    from penstock.spark.network_stream import Stream
     from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
@@ -148,7 +149,7 @@ _HOMES = {
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
     "StrawMan": "penstock.policy.load_aware",
-    "Stream": "penstock.spark.network",
+    "Stream": "penstock.spark.network_stream",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
     "ValueGraph": "penstock.model.quality",
