@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +29,7 @@ from penstock.spark.measure import Progress
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_planner import NetworkPlanner
 from penstock.spark.network_status import NetworkBatch, OutputStatus, Reporter
-from penstock.spark.runtime import Run
+from penstock.spark.runtime import REMEMBERED_BATCHES, Run
 from penstock.spark.storage import Folder
 
 if TYPE_CHECKING:
@@ -83,11 +85,12 @@ class NetworkRun(Run):
         self._learning = NetworkLearning(with_values(model, (min(edges), max(edges))) if edges else model)
         self._statistics = self._learning.network()
         self._latency_seconds = network.governor.latency_seconds
-        self._network_batches: list[NetworkBatch] = []
+        self._network_batches: deque[NetworkBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._since_rebuild = 0
         self._arc_ledger = planner.log.path / "arcs"
         # What an earlier run has learned stands until this one knows better.
         earlier = planner.published(shedding=network.shedding)
+        self._resumed = earlier is not None
         self._table = earlier[0] if earlier else self._make_table()
         if earlier and network.latency_chosen:
             self._latency_seconds = earlier[1]
@@ -130,8 +133,8 @@ class NetworkRun(Run):
     def outputs(self) -> dict[str, OutputStatus]:
         """What each output got in the last batch."""
         with self._changed:
-            last = self._network_batches[-1:]
-        return {output.name: output for batch in last for output in batch.outputs}
+            last = self._network_batches[-1] if self._network_batches else None
+        return {output.name: output for output in last.outputs} if last else {}
 
     @property
     def arc_ledger_path(self) -> Path:
@@ -153,21 +156,24 @@ class NetworkRun(Run):
         if self._failure is not None:
             return
         metrics = {name: value for found in progress.observed.values() for name, value in found.items()}
-        counts = self._reporter.counts(metrics)
-        decision = self._log.decision(batch.batch_id)
-        plan = decision.plan.network if decision and decision.plan.network else NetworkPlan(reason=batch.reason)
-        previous = self._network_batches[-1].batch.started_at if self._network_batches else None
-        collected = batch.started_at - previous if previous is not None and batch.started_at is not None else None
         try:
-            self._learning.learn(counts, seconds=batch.duration_seconds, collected_seconds=collected)
-            self._statistics = self._learning.network()
-            share = self._learning.work_share(counts, self._statistics)
-            worked = round(batch.offered * share)
+            worked = self._take_counts(batch, metrics)
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
             return
         super()._learn(replace(batch, kept=worked, shed=batch.offered - worked), progress)
+        self._since_rebuild += 1
+
+    def _take_counts(self, batch: Batch, metrics: Mapping[str, Any]) -> int:
+        """Learn the statistics of the network and report; return how many rows, processed whole, cost as much."""
+        counts = self._reporter.counts(metrics)
+        decision = self._log.decision(batch.batch_id)
+        plan = decision.plan.network if decision and decision.plan.network else NetworkPlan(reason=batch.reason)
+        previous = self._network_batches[-1].batch.started_at if self._network_batches else None
+        collected = batch.started_at - previous if previous is not None and batch.started_at is not None else None
+        self._learning.learn(counts, seconds=batch.duration_seconds, collected_seconds=collected)
+        self._statistics = self._learning.network()
         done = NetworkBatch(
             batch=batch,
             plan=plan,
@@ -178,11 +184,13 @@ class NetworkRun(Run):
         self._write_arcs(done)
         with self._changed:
             self._network_batches.append(done)
-        self._since_rebuild += 1
+        return round(batch.offered * self._learning.work_share(counts, self._statistics))
 
     def _publish(self) -> None:
         super()._publish()
-        if self._since_rebuild >= REBUILD_EVERY_BATCHES and self._failure is None:
+        # The table of an earlier run is better than one from costs that are guessed.
+        due = self._since_rebuild >= REBUILD_EVERY_BATCHES and (self._learning.ready or not self._resumed)
+        if due and self._failure is None:
             self._since_rebuild = 0
             self._table = self._make_table()
             self._latency_seconds = self._choose_latency()
