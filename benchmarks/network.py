@@ -96,7 +96,7 @@ def networks(spark: SparkSession, progress: Progress) -> list[Table]:
     summary = Table(title=title, title_justify="left")
     for heading in (
         "policy", "utility of 6.5 under load", "latency p50, s", "p95, s", "late batches", "plans", "sheds after",
-        "restarts", "shared operator per row",
+        "restarts", "scans per row", "shared operator per row",
     ):  # fmt: skip
         summary.add_column(heading, justify="right")
     detail = Table(title="Delivered share (and utility) of each output under load", title_justify="left")
@@ -117,11 +117,13 @@ def _report(name: str, run: ps.NetworkRun, summary: Table, detail: Table, *, fir
     latencies = np.array([b.batch.latency_seconds or 0.0 for b in loaded])
     utility = float(np.average([b.utility for b in loaded], weights=sizes))
     shared = sum(b.operator_tuples["checked"] for b in done) / sum(b.arcs[0].kept for b in done)
+    by_id = {report["batchId"]: report["numInputRows"] or 0 for report in run.query.recentProgress}
+    scanned = sum(by_id.get(b.batch.batch_id, 0) for b in done) / sum(b.batch.offered for b in done)
     plans = len({tuple(sorted(b.plan.drops)) for b in done})
     summary.add_row(
         name, f"{utility:.2f}", f"{np.median(latencies):.1f}", f"{np.percentile(latencies, 95):.1f}",
         f"{int((latencies > TARGET_SECONDS).sum())} of {len(loaded)}", f"{plans}",
-        "yes" if done[-1].plan.sheds else "no", "0", f"{shared:.2f}",
+        "yes" if done[-1].plan.sheds else "no", "0", f"{scanned:.2f}", f"{shared:.2f}",
     )  # fmt: skip
     names = [output.name for output in done[0].outputs]
     if first:
