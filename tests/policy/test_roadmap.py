@@ -9,7 +9,8 @@ from penstock.model.errors import InvalidInputError
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import LossTolerance
 from penstock.policy.places import candidate_arcs
-from penstock.policy.roadmap import RoadMap, least_step
+from penstock.policy.roadmap import RoadMap
+from penstock.policy.roadmap_build import least_step
 from penstock.sim.brute_force import largest_gap
 from tests.policy.networks import full_utility, networks
 
@@ -200,3 +201,10 @@ def test_the_papers_rule_loses_more_than_the_marginal_one_where_branches_differ(
 def test_options_out_of_range_are_refused(options, said):
     with pytest.raises(InvalidInputError, match=said):
         RoadMap.build(chain(), **options)
+
+
+def test_a_road_map_shows_some_of_its_rows_in_a_notebook():
+    shown = RoadMap.build(figure_6(), step=0.1)._repr_html_()
+    assert shown.startswith("<table>")
+    assert shown.count("<tr>") == 13
+    assert "1 -&gt; 3: keep" in shown

@@ -25,29 +25,32 @@ def events(spark, *, rows_per_batch=ROWS):
     )
 
 
-def six_outputs(network: ps.Network, frame, *, counting=None) -> None:
-    """Two window aggregates, rows by value, a union and a join, all behind one shared filter."""
+def six_outputs(network: ps.Network, frame, *, counting=None, costly_map=False) -> None:
+    """Two window aggregates, rows by value, a union and a join, all behind one shared filter.
+
+    With ``costly_map`` the user says that the map of the rows by value costs a hundred times as much as the rest.
+    """
+    little, much = (1e-6, 1e-4) if costly_map else (0.0, 0.0)
     source = network.source("events", frame, row_id="id", event_time="at", watermark="1 second")
     condition = F.col("kind") > 1 if counting is None else counting("id", "kind")
-    shared = source.filter("shared", condition)
-    by_kind = shared.aggregate("by kind", window_seconds=4, slide_seconds=2, by="kind", of=F.col("value"))
+    shared = source.filter("shared", condition, seconds_per_tuple=little)
+    by_kind = shared.aggregate(
+        "by kind", window_seconds=4, slide_seconds=2, by="kind", of=F.col("value"), seconds_per_tuple=little
+    )
     by_kind.output("sums", loss=ps.LossTolerance.of((1, 1), (0.2, 0.9)))
-    shared.aggregate("all", window_seconds=2).output("counts")
+    shared.aggregate("all", window_seconds=2, seconds_per_tuple=little).output("counts")
     graph = ps.ValueGraph.of((0, 75, 0.2), (75, 100, 1.0))
-    hashed = shared.map("hashed", digest=F.sha2(F.col("id").cast("string"), 256))
-    hashed.filter("upper", F.col("value") >= 50).output(
-        "valued", columns=["id", "value", "digest"], value={"value": graph}
-    )
-    others = source.filter("first", F.col("kind") == 0)
-    shared.filter("second", F.col("kind") == 2).union("both", others).output("rows", columns=["id", "kind"])
-    left, right = (
-        shared.filter("left", F.col("value") == 3),
-        source.filter("right", (F.col("value") == 3) & (F.col("kind") < 3)),
-    )
-    pairs = left.join("pairs", right, on="value", within_seconds=0.5)
-    pairs.filter("forward", F.col("id") < F.col("right_id")).output(
-        "pairs out", columns=["id", "right_id"], importance=0.5
-    )
+    hashed = shared.map("hashed", digest=F.sha2(F.col("id").cast("string"), 256), seconds_per_tuple=much)
+    upper = hashed.filter("upper", F.col("value") >= 50, seconds_per_tuple=little)
+    upper.output("valued", columns=["id", "value", "digest"], value={"value": graph})
+    others = source.filter("first", F.col("kind") == 0, seconds_per_tuple=little)
+    second = shared.filter("second", F.col("kind") == 2, seconds_per_tuple=little)
+    second.union("both", others, seconds_per_tuple=little).output("rows", columns=["id", "kind"])
+    left = shared.filter("left", F.col("value") == 3, seconds_per_tuple=little)
+    right = source.filter("right", (F.col("value") == 3) & (F.col("kind") < 3), seconds_per_tuple=little)
+    pairs = left.join("pairs", right, on="value", within_seconds=0.5, seconds_per_tuple=little)
+    forward = pairs.filter("forward", F.col("id") < F.col("right_id"), seconds_per_tuple=little)
+    forward.output("pairs out", columns=["id", "right_id"], importance=0.5)
 
 
 def run_batches(network: ps.Network, path, count: int) -> ps.NetworkRun:
@@ -149,7 +152,7 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     spark, checkpoint, tmp_path, shedding
 ):
     network = ps.Network(checkpoint=checkpoint, latency_seconds=5, shedding=shedding, dwell_batches=0)
-    six_outputs(network, events(spark))
+    six_outputs(network, events(spark), costly_map=True)
     overloaded(network, seconds_per_tuple=3.0 / ROWS)  # 3 s of work in 2.5 s at headroom 0.8
     run = network.start(network.answers().writeStream.format("parquet").option("path", str(tmp_path / "out")))
     watched = run.watch()

@@ -114,6 +114,11 @@ class NetworkLearning:
         )
 
     @property
+    def ready(self) -> bool:
+        """Whether enough batches were seen to know costs."""
+        return self._costs.costs() is not None
+
+    @property
     def spreads(self) -> dict[Arc, Histogram]:
         """How values are spread before some drops, where that was counted."""
         return dict(self._spreads)

@@ -77,7 +77,8 @@ def _arc_svg(arc: Arc, at: Mapping[str, tuple[float, float]], plan: NetworkPlan)
     drop = plan.drops.get(arc)
     if drop is None:
         return line
-    x, y = bend, (y1 + y2) / 2
+    # Near its end: arcs that leave one split lie on each other at their beginning.
+    x, y = x2 - 16, y2
     said = escape(str(drop))
     return (
         f'{line}<g><title>{said}</title><circle cx="{x:.0f}" cy="{y:.0f}" r="6" fill="{DROP}"/>'
@@ -88,7 +89,7 @@ def _arc_svg(arc: Arc, at: Mapping[str, tuple[float, float]], plan: NetworkPlan)
 
 def _box_svg(node: Source | Operator | Output, x: float, y: float, delivered: Mapping[str, float]) -> str:
     if isinstance(node, Source):
-        kind, small = "source", f"{node.tuples_per_second:,.4g} tuples/s"
+        kind, small = "source", f"{node.tuples_per_second:,.{0 if node.tuples_per_second >= 100 else 2}f} tuples/s"
     elif isinstance(node, Output):
         share = delivered.get(node.name)
         kind, small = "output", "output" if share is None else f"delivered {share:.0%}"

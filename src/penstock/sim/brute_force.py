@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from penstock.model.network import Network
-from penstock.policy.places import candidate_arcs, place_graph
+from penstock.policy.place_graph import place_graph
+from penstock.policy.places import candidate_arcs
 from penstock.policy.roadmap import RoadMap
 
 
