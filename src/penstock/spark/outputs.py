@@ -111,22 +111,33 @@ def answer_outputs(
     answered = tagged.groupBy(windows.column().alias("window"), "output", "group").agg(
         *moment_columns(F.col("value"), F.col("weight"), sums, methods)
     )
-    answer = F.lit(None)
-    for output in outputs:
-        # An answer to be warned of is left as it is here; the run sees the misses below.
-        asked = answer_from(
-            F.col,
-            output.aggregate,
-            confidence=output.confidence,
-            method=output.method,
-            within=output.within,
-            target=output.target,
-            name=output.name,
-        )
-        answer = F.when(F.col("output") == output.name, asked).otherwise(answer)
-    frame = answered.select("window", "output", "group", answer.alias("answer"))
+    frame = answered.select("window", "output", "group", _answers(outputs).alias("answer"))
     targets = {output.name: output.target for output in outputs if output.target}
     return _observe_misses(frame, targets, f"{MISSES}_{metrics}") if targets else frame
+
+
+def _answers(outputs: Sequence[WindowAggregate]) -> Column:
+    """Choose the formula by output; outputs that are answered alike share one, for Spark plans each in every batch."""
+    alike: dict[tuple[Any, ...], list[WindowAggregate]] = {}
+    for output in outputs:
+        # Who stops the query is named.
+        named = output.name if output.target and output.target.otherwise == "stop" else None
+        asked = (output.aggregate, output.confidence, output.method, output.within, output.target, named)
+        alike.setdefault(asked, []).append(output)
+    answer = F.lit(None)
+    for together in alike.values():
+        first = together[0]
+        formula = answer_from(
+            F.col,
+            first.aggregate,
+            confidence=first.confidence,
+            method=first.method,
+            within=first.within,
+            target=first.target,
+            name=first.name,
+        )
+        answer = F.when(F.col("output").isin([output.name for output in together]), formula).otherwise(answer)
+    return answer
 
 
 def read_branches(observed: Mapping[str, Any] | None) -> BranchCounts | None:
