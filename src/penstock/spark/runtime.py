@@ -21,7 +21,7 @@ from penstock.model.branches import BranchCounts
 from penstock.model.errors import PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, to_batch
-from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
+from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
