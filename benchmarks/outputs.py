@@ -26,10 +26,9 @@ SEED = 4
 COLUMNS = ("scheduling_class", "event_type", "cpu_request", "memory_request")
 LATENCY_SECONDS = 8.0
 WINDOW_SECONDS = 3
-QUIET_SECONDS, OVERLOAD_SECONDS, OVERLOAD = 21, 75, 3.0
-SETTLING_SECONDS = (
-    12  # the first batches of the overload, in which rates and costs are found, count in nothing but latency
-)
+QUIET_SECONDS, OVERLOAD_SECONDS, OVERLOAD = 15, 60, 3.0
+# The first batches of the overload, in which rates and costs are found, count in nothing but the latency.
+SETTLING_SECONDS = 12
 # Iterated SHA-256 on the way to every output, as when a record is checked: about 30 microseconds.
 CHECKED = "aggregate(sequence(1, 45), cast(id AS STRING), (digest, _) -> sha2(digest, 256)) != ''"
 
