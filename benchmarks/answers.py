@@ -17,9 +17,9 @@ import penstock as ps
 from benchmarks.workload import batch_seconds, rows_for
 from penstock.demo.clicks import clicks_in_batches
 
-ROUNDS = 7
+ROUNDS = 5
 ROWS_IN_MEMORY = 12_000_000
-STREAM_BATCHES = 4
+STREAM_BATCHES = 3
 
 Take = Callable[[list[Column]], float]
 

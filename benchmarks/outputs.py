@@ -24,12 +24,11 @@ from penstock.spark.replay import replay_stream
 
 SEED = 4
 COLUMNS = ("scheduling_class", "event_type", "cpu_request", "memory_request")
-LATENCY_SECONDS = 6.0
-WINDOW_SECONDS = 2
-QUIET_SECONDS, OVERLOAD_SECONDS, OVERLOAD = 20, 60, 3.0
-SETTLING_SECONDS = (
-    12  # the first batches of the overload, in which rates and costs are found, count in nothing but latency
-)
+LATENCY_SECONDS = 8.0
+WINDOW_SECONDS = 3
+QUIET_SECONDS, OVERLOAD_SECONDS, OVERLOAD = 15, 60, 3.0
+# The first batches of the overload, in which rates and costs are found, count in nothing but the latency.
+SETTLING_SECONDS = 12
 # Iterated SHA-256 on the way to every output, as when a record is checked: about 30 microseconds.
 CHECKED = "aggregate(sequence(1, 45), cast(id AS STRING), (digest, _) -> sha2(digest, 256)) != ''"
 
@@ -37,7 +36,7 @@ OUTPUTS = {
     "events": ("count", None, None),
     "submitted_cpu": ("sum", "cpu_request", "event_type = 0"),
     "class3_memory": ("sum", "memory_request", "scheduling_class = 3"),
-    "class2_cpu": ("sum", "cpu_request", "scheduling_class = 2 AND event_type = 4"),
+    "class2_cpu": ("sum", "cpu_request", "scheduling_class = 2 AND event_type = 0"),
 }
 
 
@@ -48,6 +47,7 @@ class Outcome:
     answers: pd.DataFrame
     latencies: list[float]
     keep: float
+    reasons: list[str]
 
 
 def aggregates() -> list[ps.WindowAggregate]:
@@ -122,7 +122,8 @@ def _query(events: DataFrame, shedder: ps.Shedder) -> DataFrame:
 
 def _run(spark: SparkSession, path: str, rate: float, policy: ps.Policy) -> Outcome:
     arrivals = Arrivals.of((QUIET_SECONDS, round(rate / 2)), (OVERLOAD_SECONDS, round(rate * OVERLOAD)), (600, 10))
-    epoch = float(int(time.time()) + 3)
+    # Windows start on whole multiples of their length: so that both runs cut the stream at the same rows.
+    epoch = float((int(time.time()) + 3) // WINDOW_SECONDS * WINDOW_SECONDS + WINDOW_SECONDS)
     table = f"answers_{int(epoch)}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = ps.shed(
@@ -143,6 +144,7 @@ def _run(spark: SparkSession, path: str, rate: float, policy: ps.Policy) -> Outc
         answers=counted.merge(_truth(path, arrivals, epoch), on=["second", "output"]),
         latencies=[batch.latency_seconds for batch in heavy if batch.latency_seconds is not None],
         keep=sum(batch.kept for batch in heavy) / max(1, sum(batch.offered for batch in heavy)),
+        reasons=[f"{batch.duration_seconds or 0:.2f} s; {batch.reason}" for batch in heavy],
     )
 
 
@@ -222,4 +224,10 @@ def _tables(outcomes: dict[str, Outcome], rate: float, source: str) -> list[Tabl
             f"{np.median(late):.2f} s", f"{np.quantile(late, 0.95):.2f} s", f"{late.max():.2f} s",
             f"{LATENCY_SECONDS:g} s", f"{outcome.keep:.3f}",
         )  # fmt: skip
-    return [table, run]
+    plans = Table(title="Plans under overload: the first, the middle and the last", title_justify="left")
+    for heading in ("policy", "batch took, and why so"):
+        plans.add_column(heading)
+    for policy, outcome in outcomes.items():
+        for reason in outcome.reasons[:: max(1, len(outcome.reasons) // 2)] or ["no batch"]:
+            plans.add_row(policy, reason)
+    return [table, run, plans]

@@ -22,7 +22,7 @@ from penstock.model.branches import BranchCounts
 from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
-from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
+from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
