@@ -54,7 +54,7 @@ def memory_megabytes() -> dict[str, float]:
 def disturb(folder: str, *, cycles: int, console: Console) -> list[tuple[float, dict[str, float]]]:
     """Run the query through the bursts; kill a worker, then the driver, then hold the driver up."""
     arrivals = timetable(cycles)
-    epoch = time.time() + 12.0
+    epoch = time.time() + 30.0  # executors start, Java compiles
     samples: list[tuple[float, dict[str, float]]] = []
     faults = [
         (0.25, "a worker and its executors are killed"),

@@ -29,6 +29,7 @@ def main(folder: str, epoch: float, cycles: int) -> None:
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    spark.range(1_000).repartition(2).count()  # waits until the executors are there
     arrivals = timetable(cycles)
     shedder = ps.shed(
         latency_seconds=5,
