@@ -122,7 +122,7 @@ def _wrong_windows(spark: SparkSession, folder: str, survivors: DataFrame) -> li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="half the length of each of the three phases")
+    parser.add_argument("--seconds", type=float, default=10.0, help="half the length of the burst")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-cluster-", ignore_cleanup_errors=True) as folder:
         failures = kill_in_burst(folder, seconds=chosen.seconds)
