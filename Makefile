@@ -92,7 +92,7 @@ kafka: setup ## Start a broker and run the example from Kafka to Kafka, verified
 cluster: setup ## Run a job on a cluster of two workers and kill one of them in a burst
 	@$(BIN)/python -m benchmarks.cluster $(ARGS)
 
-soak: setup ## Bursts of 50x and a million keys on a cluster while workers and drivers are killed (3 minutes)
+soak: setup ## Bursts of 50x and a million keys on a cluster while workers and drivers are killed (5 minutes)
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 kill-test: setup ## Kill a running query 20 times and check that each replay sheds the same tuples

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cluster import check
-from benchmarks.soak_job import BURST, QUIET, timetable
+from benchmarks.soak_job import BURST, LEAD, PAUSE, QUIET, timetable
 from penstock.demo.cluster import Cluster
 from penstock.spark.ledger import Ledger
 from penstock.spark.session import local_session
@@ -54,12 +54,14 @@ def memory_megabytes() -> dict[str, float]:
 def disturb(folder: str, *, cycles: int, console: Console) -> list[tuple[float, dict[str, float]]]:
     """Run the query through the bursts; kill a worker, then the driver, then hold the driver up."""
     arrivals = timetable(cycles)
-    epoch = time.time() + 12.0
+    epoch = time.time() + 20.0
     samples: list[tuple[float, dict[str, float]]] = []
+    bursts_seconds = cycles * (QUIET[0] + BURST[0])
+    pause_at = LEAD[0] + bursts_seconds
     faults = [
-        (0.25, "a worker and its executors are killed"),
-        (0.45, "the driver is killed and started again"),
-        (0.65, "the driver is held up for 3 seconds"),
+        (LEAD[0] + QUIET[0] + 1.0, "a worker and its executors are killed, in a burst"),
+        (pause_at, "the driver is killed and started again"),
+        (pause_at + PAUSE[0] + QUIET[0] + 1.0, "the driver is held up for 3 seconds, in a burst"),
     ]
     with Cluster(workers=2) as cluster:
         job = _submit(cluster, folder, epoch, cycles)
@@ -68,7 +70,7 @@ def disturb(folder: str, *, cycles: int, console: Console) -> list[tuple[float, 
             time.sleep(1.0)
             passed = time.time() - epoch
             samples.append((passed, memory_megabytes()))
-            if faults and passed > faults[0][0] * arrivals.total_seconds:
+            if faults and passed > faults[0][0]:
                 _, what = faults.pop(0)
                 console.print(f"{passed:5.0f} s: {what}")
                 if "worker" in what:
@@ -104,7 +106,9 @@ def memory_table(samples: list[tuple[float, dict[str, float]]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cycles", type=int, default=6, help="bursts; each takes 12 s (default: %(default)d)")
+    parser.add_argument(
+        "--cycles", type=int, default=3, help="bursts before and after the driver is killed (default: %(default)d)"
+    )
     chosen = parser.parse_args()
     console = Console(width=110)
     with tempfile.TemporaryDirectory(prefix="penstock-soak-", ignore_cleanup_errors=True) as folder:

@@ -17,10 +17,15 @@ from penstock.spark.session import SHORT_BATCHES
 
 QUIET = (8.0, 1_000.0)
 BURST = (4.0, 50_000.0)
+# New JVMs compile for a while: bursts come when that is over.
+LEAD = PAUSE = (45.0, 1_000.0)
+TAIL = (20.0, 1_000.0)
 
 
 def timetable(cycles: int) -> Arrivals:
-    return Arrivals.of(*[phase for _ in range(cycles) for phase in (QUIET, BURST)], (15.0, 1_000.0))
+    """So many bursts, then a pause in which the driver is killed and comes back, and as many bursts again."""
+    bursts = [phase for _ in range(cycles) for phase in (QUIET, BURST)]
+    return Arrivals.of(LEAD, *bursts, PAUSE, *bursts, TAIL)
 
 
 def main(folder: str, epoch: float, cycles: int) -> None:
@@ -29,6 +34,7 @@ def main(folder: str, epoch: float, cycles: int) -> None:
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    spark.range(1_000).repartition(2).count()  # waits until the executors are there
     arrivals = timetable(cycles)
     shedder = ps.shed(
         latency_seconds=5,

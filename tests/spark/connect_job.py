@@ -59,7 +59,7 @@ def network(spark: SparkSession, folder: str) -> list[object]:
     built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=600, probe_tuples=10**9)
     even = built.source("numbers", numbers(spark), row_id="value").filter("even", F.col("value") % 2 == 0)
     even.output("rows", columns=["value"])
-    even.filter("tens", F.col("value") % 10 == 0).output("tens", columns=["value"])
+    even.filter("by ten", F.col("value") % 10 == 0).output("tens", columns=["value"])
     run = built.start(built.answers().writeStream.format("parquet").option("path", f"{folder}/network-out"))
     watched = run.watch()
     first = next(watched)
