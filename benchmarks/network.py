@@ -42,7 +42,7 @@ def build(network: ps.Network, events: ps.Stream) -> None:
     costly.output("audit", columns=["id", "audit"], loss=ps.LossTolerance.of((1, 0.5), (0.5, 0.45)), latency=late)
     starts = checked.filter("starts", F.col("event_type") == SCHEDULE)
     waits = submits.join("waits", starts, on=["job_id", "task_index"], within_seconds=5)
-    waits.output("waits", columns=["job_id", "task_index"], latency=late)
+    waits.output("waiting times", columns=["job_id", "task_index"], latency=late)
 
 
 def _digest(text: Column, rounds: int) -> Column:
