@@ -18,8 +18,8 @@ from penstock.model.arrivals import Arrivals
 
 TARGET_SECONDS = 10.0
 TIMES = 3.0
-CALM_SECONDS, STEP_SECONDS, AFTER_SECONDS = 8.0, 28.0, 8.0
-MEASURED_BATCHES, MEASURED_SECONDS = 9, 45.0
+CALM_SECONDS, STEP_SECONDS, AFTER_SECONDS = 7.0, 24.0, 7.0
+MEASURED_BATCHES, MEASURED_SECONDS = 8, 36.0
 SUBMIT, SCHEDULE = 0, 1
 
 
@@ -42,7 +42,7 @@ def build(network: ps.Network, events: ps.Stream) -> None:
     costly.output("audit", columns=["id", "audit"], loss=ps.LossTolerance.of((1, 0.5), (0.5, 0.45)), latency=late)
     starts = checked.filter("starts", F.col("event_type") == SCHEDULE)
     waits = submits.join("waits", starts, on=["job_id", "task_index"], within_seconds=5)
-    waits.output("waits", columns=["job_id", "task_index"], latency=late)
+    waits.output("waiting times", columns=["job_id", "task_index"], latency=late)
 
 
 def _digest(text: Column, rounds: int) -> Column:

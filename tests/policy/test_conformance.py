@@ -9,11 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from penstock.model.load import Cost, Load
+from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.policy.least_error import LeastError
+from penstock.policy.plan_table import PlanTable, TableRow
 from penstock.policy.priority import Priority
 
 POLICIES = [
@@ -24,6 +26,13 @@ POLICIES = [
     ConceptDriven(),
     ConceptDriven(keep=0.1, rule="proportional", wins="coverage"),
     LeastError(),
+    PlanTable(
+        rows=(
+            TableRow(index=0, work_share=1.0, plan=NetworkPlan(reason="row 0")),
+            TableRow(index=1, work_share=0.3, plan=NetworkPlan(drops={("", "I"): Drop(0.3)}, reason="row 1")),
+            TableRow(index=2, work_share=0.0, plan=NetworkPlan(drops={("", "I"): Drop(0.0)}, reason="row 2")),
+        )
+    ),
 ]
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)

@@ -17,9 +17,11 @@ ROWS = 4_000
 
 
 def events(spark, *, rows_per_batch=ROWS):
-    """A second of event time per batch; ``kind`` in seven parts, ``value`` in [0, 100)."""
+    """A second of event time per batch, from 10 s on; ``kind`` in seven parts, ``value`` in [0, 100)."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
-    frame = source.option("numPartitions", 2).option("startTimestamp", 0).option("advanceMillisPerBatch", 1_000).load()
+    frame = (
+        source.option("numPartitions", 2).option("startTimestamp", 10_000).option("advanceMillisPerBatch", 1_000).load()
+    )
     return frame.selectExpr(
         "value as id", "timestamp as at", "value % 7 as kind", "pmod(xxhash64(value), 100) as value"
     )
@@ -108,9 +110,9 @@ def test_every_output_gets_what_it_would_get_from_a_query_of_its_own(spark, unsh
 
 def test_windows_put_together_from_panes_hold_the_right_sums(unshed):
     network, _, answers, _ = unshed
-    found = network.windows(answers, "sums").where("start = timestamp_seconds(0)").collect()
+    found = network.windows(answers, "sums").where("start = timestamp_seconds(10)").collect()
     assert {json.loads(row.key)["kind"] for row in found} == {2, 3, 4, 5, 6}
-    whole = network.windows(answers, "counts").where("start = timestamp_seconds(0)").first()
+    whole = network.windows(answers, "counts").where("start = timestamp_seconds(10)").first()
     assert (whole.rows, whole["count"], whole.count_error, whole.share) == (
         sum(1 for n in range(2 * ROWS) if n % 7 > 1), whole.rows, 0.0, 1.0,
     )  # fmt: skip
@@ -144,10 +146,10 @@ def test_state_of_windows_and_joins_is_given_up_behind_the_watermark(unshed):
     assert any(
         operator["numRowsRemoved"] > 0 for report in run.query.recentProgress for operator in report["stateOperators"]
     )
-    assert last["eventTime"]["watermark"] > "1970-01-01T00:00:03"
+    assert last["eventTime"]["watermark"] > "1970-01-01T00:00:13"
 
 
-@pytest.mark.parametrize("shedding", ["random", "semantic", "uniform"])
+@pytest.mark.parametrize("shedding", ["random", "semantic"])
 def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_make_up_for_them(
     spark, checkpoint, tmp_path, shedding
 ):
@@ -159,7 +161,7 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     first = next(watched)
     run_id = run.query.runId
     # The controller learns the true costs by itself; what is counted holds whatever it finds.
-    for _ in range(4):
+    for _ in range(3):
         next(watched)
     assert run.query.runId == run_id
     run.stop()
@@ -171,8 +173,6 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     lines = [json.loads(line) for file in run.arc_ledger_path.glob("*.jsonl") for line in file.read_text().splitlines()]
     assert [line["batch_id"] for line in lines] == [batch.batch.batch_id for batch in done]
     drops = done[0].plan.drops
-    if shedding == "uniform":
-        assert list(drops) == [("", "events")]
     assert any(drop.ranges for drop in drops.values()) == (shedding == "semantic")
     for batch in done:
         for arc in batch.arcs:
@@ -180,20 +180,25 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
             if arc.offered > 500 and not (arc.arc in batch.plan.drops and batch.plan.drops[arc.arc].ranges):
                 assert arc.kept / arc.offered == pytest.approx(keep, abs=0.08)
     answers = spark.read.parquet(str(tmp_path / "out"))
-    windows = network.windows(answers, "counts").where("end <= timestamp_seconds(4)").collect()
+    windows = network.windows(answers, "counts").where("end <= timestamp_seconds(14)").collect()
     for window in windows:
         truth = 2 * ROWS * 5 / 7
         assert abs(window["count"] - truth) <= max(5 * window.count_error, 0.002 * truth)
 
 
-def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path):
-    network = ps.Network(checkpoint=checkpoint, latency_seconds=600, dwell_batches=0)
-    six_outputs(network, events(spark))
+@pytest.mark.parametrize("shedding", ["random", "uniform"])
+def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, shedding):
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=600, dwell_batches=0, shedding=shedding)
+    few = network.source("events", events(spark), row_id="id").filter("few", F.col("kind") < 2)
+    few.output("few", columns=["id"])
+    few.filter("fewer", F.col("kind") == 0).output("fewer", columns=["id"])
     overloaded(network, seconds_per_tuple=400.0 / ROWS)
     run = run_batches(network, tmp_path / "out", 6)
     keeps = [batch.keep for batch in run.batches]
     assert keeps[0] < 1
     assert keeps[-1] == 1
+    dropped = run.network_batches[0].plan.drops
+    assert set(dropped) == {("", "events")} if shedding == "uniform" else dropped
     assert run.network_batches[-1].plan.drops == {}
 
 

@@ -83,12 +83,12 @@ def _even_losses(*, full: bool) -> dict[str, float]:
 
 
 def _seeds(*, full: bool) -> tuple[int, ...]:
-    return tuple(range(2003, 2003 + (20 if full else 4)))
+    return tuple(range(2003, 2003 + (10 if full else 4)))
 
 
 def _losses(metric: Literal["tuple_loss", "value_loss"], *, full: bool) -> tuple[Losses, float, dict[str, Any]]:
     seeds = _seeds(full=full)
-    periods = 40 if full else 8
+    periods = 24 if full else 8
     found: dict[str, list[list[float]]] = {name: [] for name in POLICIES}
     busy = 0.0
     for seed in seeds:

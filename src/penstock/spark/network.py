@@ -119,6 +119,7 @@ class Network:
         watermark
             How late rows may be, as Spark takes it.
         """
+        self._refuse_late(name)
         if not frame.isStreaming:
             raise InvalidInputError(f"source {name!r} must be a streaming DataFrame; use spark.readStream")
         ids = (row_id,) if isinstance(row_id, str) else tuple(row_id)
@@ -142,9 +143,7 @@ class Network:
 
     def add(self, operator: model.Operator, step: Step) -> Stream:
         """Add an operator; the methods of :class:`Stream` do."""
-        self._refuse_late()
-        if any(node.name == operator.name for node in self._nodes):
-            raise InvalidInputError(f"node name {operator.name!r} is given twice; each node needs its own")
+        self._refuse_late(operator.name)
         if isinstance(step, MapStep):
             for column in step.columns:
                 if column in self._columns:
@@ -159,7 +158,7 @@ class Network:
 
     def end(self, output: model.Output, step: OutputStep, value_column: str | None) -> None:
         """Add an output; :meth:`Stream.output` does."""
-        self._refuse_late()
+        self._refuse_late(output.name)
         if value_column is not None:
             if self.steps.value_column not in (None, value_column):
                 raise NotSupportedError(
@@ -207,9 +206,11 @@ class Network:
 
         return start_network(self, writer)
 
-    def _refuse_late(self) -> None:
+    def _refuse_late(self, name: str) -> None:
         if self._model is not None:
             raise InvalidInputError("the network was compiled already; add all operators and outputs before that")
+        if any(node.name == name for node in self._nodes):
+            raise InvalidInputError(f"node name {name!r} is given twice; operators and outputs need names of their own")
 
     def _repr_svg_(self) -> str:
         from penstock.model.drawing import network_svg
