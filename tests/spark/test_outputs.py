@@ -1,7 +1,6 @@
 """Several window aggregates of one stream in one query, each sampled at a rate of its own."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -37,20 +36,21 @@ def start(spark, checkpoint, policy, name, *, outputs=OUTPUTS, rows=20_000, head
     return shedder.start(writer)
 
 
-@dataclass(frozen=True)
-class FixedRates:
-    """Always the same rates by output."""
+def fixed(**rates):
+    """A policy that always gives the same rates by output; its class is local, so that workers get it by value."""
 
-    rates: tuple
+    class Fixed:
+        def decide(self, load):
+            return ps.Plan(keep=max(rates.values()), key_keep=rates, reason=load.explain())
 
-    def decide(self, load):
-        rates = dict(self.rates)
-        return ps.Plan(keep=max(rates.values()), key_keep=rates, reason=load.explain())
+    return Fixed()
+
+
+RATES = {"every": 0.2, "tens": 0.8, "mean": 0.4}
 
 
 def test_each_output_is_sampled_at_its_own_rate_behind_one_shared_drop(spark, checkpoint):
-    rates = (("every", 0.2), ("tens", 0.8), ("mean", 0.4))
-    run = start(spark, checkpoint, FixedRates(rates), "rates", shared=lambda kept: kept.withColumn("extra", F.lit(1)))
+    run = start(spark, checkpoint, fixed(**RATES), "rates", shared=lambda kept: kept.withColumn("extra", F.lit(1)))
     batches = finish_batches(run, 3)
 
     offered = sum(batch.offered for batch in batches)
@@ -60,14 +60,13 @@ def test_each_output_is_sampled_at_its_own_rate_behind_one_shared_drop(spark, ch
             drop = batch.outputs[name]
             assert drop["offered"] == drop["kept"] + drop["shed"]
             assert drop["offered"] == pytest.approx(batch.kept * share, rel=0.1)
-            assert drop["kept"] == pytest.approx(batch.offered * share * dict(rates)[name], rel=0.1)
+            assert drop["kept"] == pytest.approx(batch.offered * share * RATES[name], rel=0.1)
     shares = {row.output: row.share for row in answers_of(spark, "rates").collect()}
-    assert shares == pytest.approx(dict(rates), rel=1e-6)
+    assert shares == pytest.approx(RATES, rel=1e-6)
 
 
 def test_weighted_answers_hold_the_truth_and_the_ledger_holds_the_drops(spark, checkpoint):
-    rates = (("every", 0.2), ("tens", 0.8), ("mean", 0.4))
-    run = start(spark, checkpoint, FixedRates(rates), "truths")
+    run = start(spark, checkpoint, fixed(**RATES), "truths")
     batches = finish_batches(run, 3)
     answers = {(row.output, row.group): row for row in answers_of(spark, "truths").collect()}
 
@@ -100,7 +99,7 @@ def test_while_the_load_fits_every_answer_is_exact(spark, checkpoint):
 
 
 def test_the_parameters_of_every_output_are_learned_from_the_running_query(spark, checkpoint):
-    run = start(spark, checkpoint, FixedRates((("every", 0.2), ("tens", 0.8), ("mean", 0.4))), "learned")
+    run = start(spark, checkpoint, fixed(**RATES), "learned")
     finish_batches(run, 6)
 
     guidance = PlanLog(Path(checkpoint) / "penstock" / "shed").guidance()
