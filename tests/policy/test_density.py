@@ -122,7 +122,7 @@ def test_the_rule_is_its_own():
 
 
 def test_bounds_from_the_weights_cover_at_their_stated_rate():
-    """Chances depend on the past, never on a tuple's own draw: errors are martingale differences and variances add up."""
+    """Chances depend on the past, never on the own draw: errors are martingale differences, and variances add up."""
     arrived, costs = overload(tuples=6_000)
     values = np.random.default_rng(5).exponential(size=costs.size)
     covered = []
