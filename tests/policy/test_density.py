@@ -119,3 +119,17 @@ def test_it_recovers_when_the_load_fits_again():
 
 def test_the_rule_is_its_own():
     assert Density().RULE == BY_DENSITY
+
+
+def test_bounds_from_the_weights_cover_at_their_stated_rate():
+    """Chances depend on the past, never on the own draw: errors are martingale differences, and variances add up."""
+    arrived, costs = overload(tuples=6_000)
+    values = np.random.default_rng(5).exponential(size=costs.size)
+    covered = []
+    for seed in range(300):
+        weights = weights_of(Density(true_costs=True, min_keep=0.1), arrived=arrived, costs=costs, seed=seed)
+        error = (weights * values).sum() - values.sum()
+        covered.append(abs(error) <= 1.96 * np.sqrt((weights * (weights - 1) * values**2).sum()))
+
+    # 95 % of 300, less three standard deviations.
+    assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / 300)

@@ -9,6 +9,7 @@ import pytest
 from penstock.reproduce import las20, las_phases, las_spark
 from penstock.reproduce.catalogue import FIGURES
 from penstock.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
+from penstock.spark import side_by_side
 
 
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"])
@@ -43,7 +44,7 @@ def test_a_timetable_warms_up_first_and_then_follows_the_phases():
     timetable = las_spark.seven_phase_timetable(phase_tuples=100, seed=1)
 
     assert (np.bincount(timetable.parts + 1)[1:] == 100).all()
-    assert (np.diff(timetable.arrived_at) > 0).all()
+    assert (np.diff(timetable.arrived_at[timetable.calm :]) > 0).all()
     in_f, in_g = (timetable.costs_seconds[timetable.parts == part].mean() for part in (5, 6))
     assert in_f > 1.5 * in_g
 
@@ -62,14 +63,14 @@ def test_without_the_data_a_stream_of_the_same_skew_is_drawn(monkeypatch, tmp_pa
 
 
 def test_the_claims_of_the_spark_figures_follow_from_the_traces():
-    timetable = las_spark.seven_phase_timetable(phase_tuples=100, seed=1)
-    at = np.linspace(timetable.starts_at, timetable.seconds, 40)
+    timetable = las_spark.seven_phase_timetable(phase_tuples=400, seed=1)
+    at = np.linspace(0, timetable.seconds, 40)
 
     def trace(latency, kept):
         return las_spark.Trace(at, np.full(40, 100.0), np.full(40, kept), np.broadcast_to(latency, 40).astype(float))
 
     traces = {
-        las_spark.PLAIN: trace(np.linspace(5, 50, 40), 100.0),
+        las_spark.PLAIN: las_spark.Trace(at[:4] / 5, np.full(4, 100.0), np.full(4, 100.0), np.array([4.0, 8, 16, 32])),
         las_spark.STRAW_MAN: trace(4.0, 60.0),
         las_spark.FULL_KNOWLEDGE: trace(1.9, 60.0),
         las_spark.LAS: trace(2.0, 58.0),
@@ -87,7 +88,7 @@ def test_the_claims_of_the_spark_figures_follow_from_the_traces():
 @pytest.mark.spark
 @pytest.mark.slow
 def test_queries_side_by_side_are_traced_on_spark(spark, monkeypatch):
-    monkeypatch.setattr(las_spark, "WARM_UP_SECONDS", 2.0)
+    monkeypatch.setattr(side_by_side, "WARM_UP_BATCHES", 1)
     timetable = las_spark.seven_phase_timetable(phase_tuples=40, seed=1)
 
     traces = las_spark.run_side_by_side(timetable, mean_seconds=0.006, seconds_more=6.0, shedders=(las_spark.LAS,))

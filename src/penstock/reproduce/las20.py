@@ -31,11 +31,11 @@ from penstock.reproduce.las_runs import (
 )
 from penstock.sim.tuple_stream import CALM_LOAD, CALM_TUPLES, TUPLES
 
-QUICK_RUNS = 20
+QUICK_RUNS = 60
 COUNTED = f"the {TUPLES:,} tuples after a calm learning phase of {CALM_TUPLES:,} at {CALM_LOAD:.0%} load"
 LATENCY = "mean queuing latency, ms"
 RATIO = "drops against Base Line, λ"
-LAS_ALIKE = "LAS, all cells alike, as published"
+LAS_ALIKE = "LAS, cells alike"
 
 
 def fig4(*, full: bool) -> Figure:
@@ -66,9 +66,9 @@ def fig4(*, full: bool) -> Figure:
     ]  # fmt: skip
     learners = (FULL_KNOWLEDGE, LAS, DENSITY)
     moments = {
-        "counted tuples": [default.mean(name, "waited_seconds") for name in learners],
-        "calm learning phase": [default.mean(name, "learning_waited_seconds") for name in learners],
-        "all, no calm at first": [results[-1].mean(name, "waited_seconds") for name in learners],
+        "counted": [default.mean(name, "waited_seconds") for name in learners],
+        "calm before": [default.mean(name, "learning_waited_seconds") for name in learners],
+        "without calm": [results[-1].mean(name, "waited_seconds") for name in learners],
     }
     series = [
         *_curves(by_share, shares, EVERY, "under-provisioning"),
@@ -167,8 +167,8 @@ def fig7(*, full: bool) -> Figure:
                "Zipf exponent", "log10 of " + LATENCY)
     ]  # fmt: skip
     series = [
-        *latency,
         *_curves(by_skew, skews, EVERY, "Zipf exponent", drops=False),
+        *latency,
         *_shedding_ratios(by_skew, skews, "Zipf exponent"),
         *models,
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from penstock.spark.timetable import write_timetable
 SEED = 2020
 TARGET_SECONDS = 2.0
 PARTITIONS = 1
-WARM_UP_SECONDS, WARM_UP_LOAD = 13.0, 0.3
+WARM_UP_SECONDS, WARM_UP_LOAD = 60.0, 0.1
 STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY = "Straw-Man", "Full Knowledge", "LAS", "density (ours)"
 SHEDDERS = (STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY)
 LATENCY, DROPPED = "mean completion latency, s", "share of tuples dropped"
@@ -49,9 +49,9 @@ class Timetable:
         return float(self.arrived_at[-1])
 
     @property
-    def starts_at(self) -> float:
-        """When the warm-up ends and counting begins."""
-        return float(self.arrived_at[self.parts == 0][0])
+    def calm(self) -> int:
+        """How many tuples the warm-up has."""
+        return int((self.parts < 0).sum())
 
 
 def fig10(*, full: bool) -> Figure:
@@ -106,7 +106,7 @@ def partitions(*, full: bool) -> Figure:
     seconds = 120.0 if full else 20.0
     timetable = uneven_timetable(seconds=seconds, seed=SEED)
     traces = run_side_by_side(timetable, mean_seconds=0.0064, shedders=(LAS, DENSITY))
-    counted = {name: trace.between(timetable.starts_at, float("inf")) for name, trace in traces.items()}
+    counted = {name: trace.between(0.0, float("inf")) for name, trace in traces.items()}
     claims = []
     for policy in (LAS, DENSITY):
         heavy, light = (counted[f"{policy}, partition {number}"] for number in (0, 1))
@@ -130,22 +130,20 @@ def uneven_timetable(*, seconds: float, seed: int) -> Timetable:
     """Draw a stream for two partitions of different load, with a calm in front."""
     rng = np.random.default_rng(seed)
     costs_of = item_costs(rng, highest_seconds=12.8e-3)
-    parts = []
+    drawn = []
     for partition, load in enumerate(UNEVEN_LOADS):
-        calm = int(WARM_UP_SECONDS * WARM_UP_LOAD / costs_of.mean())
-        numbers = zipf_numbers(rng, calm + int(seconds * load / costs_of.mean()), skew=1.0)
-        gaps = np.full(numbers.size, seconds / (numbers.size - calm))
-        gaps[:calm] = WARM_UP_SECONDS / calm
-        parts.append((np.cumsum(gaps), numbers, np.arange(numbers.size) >= calm, np.full(numbers.size, partition)))
-    arrived, numbers, counted, partition_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+        numbers = zipf_numbers(rng, int(seconds * load / costs_of.mean()), skew=1.0)
+        drawn.append((np.linspace(0, seconds, numbers.size), numbers, np.full(numbers.size, partition)))
+    arrived, numbers, partition_of = (np.concatenate(column) for column in zip(*drawn, strict=True))
     order = np.argsort(arrived, kind="stable")
-    return Timetable(
-        arrived_at=arrived[order],
+    timetable = with_warm_up(
         keys=numbers[order],
         costs_seconds=costs_of[numbers[order]],
-        parts=counted[order].astype(np.int64) - 1,
-        partitions=partition_of[order],
+        gaps=np.diff(arrived[order], prepend=0.0),
+        parts=np.zeros(numbers.size, dtype=np.int64),
     )
+    dealt = np.concatenate([np.arange(timetable.calm) % len(UNEVEN_LOADS), partition_of[order]])
+    return replace(timetable, partitions=dealt)
 
 
 def seven_phase_timetable(*, phase_tuples: int, seed: int, highest_seconds: float = 12.8e-3) -> Timetable:
@@ -163,7 +161,7 @@ def with_warm_up(
     calm_gap = costs_seconds.mean() / PARTITIONS / WARM_UP_LOAD
     calm = min(int(WARM_UP_SECONDS / calm_gap), keys.size)
     return Timetable(
-        arrived_at=np.cumsum(np.concatenate([np.full(calm, calm_gap), gaps])),
+        arrived_at=np.concatenate([np.cumsum(np.full(calm, calm_gap)), np.cumsum(gaps)]),
         keys=np.concatenate([keys[:calm], keys]),
         costs_seconds=np.concatenate([costs_seconds[:calm], costs_seconds]),
         parts=np.concatenate([np.full(calm, -1), parts]),
@@ -210,6 +208,7 @@ def run_side_by_side(
             keys=timetable.keys,
             costs_seconds=timetable.costs_seconds,
             partitions=timetable.partitions,
+            calm=timetable.calm,
         )
         return side_by_side(
             path,
@@ -225,13 +224,15 @@ def _edges(timetable: Timetable, parts: int) -> list[tuple[float, float]]:
 
 
 def _common_claims(traces: Mapping[str, Trace], timetable: Timetable) -> list[Claim]:
-    counted = {name: trace.between(timetable.starts_at, float("inf")) for name, trace in traces.items()}
-    plain = counted[PLAIN]
+    counted = {name: trace.between(0.0, float("inf")) for name, trace in traces.items()}
+    plain = traces[PLAIN]
+    answered_until = float(plain.arrived_at[-1]) if plain.arrived_at.size else 0.0
+    last_seconds = float(plain.latency_seconds[-1]) if plain.arrived_at.size else float("nan")
     return [
-        Claim.at_least("plain Spark: latency of its last batch against the target",
-                       float(plain.latency_seconds[-1]) / TARGET_SECONDS, 2.0),
-        Claim.at_least("plain Spark: latency of its last batch against its first one that counts",
-                       float(plain.latency_seconds[-1] / plain.latency_seconds[0]), 1.25),
+        Claim.at_least("plain Spark: how far it is behind at the end of the stream, against the target",
+                       (timetable.seconds - answered_until) / TARGET_SECONDS, 3.0),
+        Claim.at_least("plain Spark: latency of its last batch against the mean of LAS",
+                       last_seconds / counted[LAS].mean_seconds, 2.0),
         Claim.at_most("LAS: mean latency against the target", counted[LAS].mean_seconds / TARGET_SECONDS, 1.25),
         Claim.at_most("LAS: drops against the same code with true costs",
                       counted[LAS].dropped / counted[FULL_KNOWLEDGE].dropped, 1.25),
@@ -259,6 +260,6 @@ def _settings(timetable: Timetable, full: bool) -> dict[str, object]:
     return {
         "seed": SEED, "target_s": TARGET_SECONDS, "partitions": PARTITIONS, "size": "full" if full else "quick",
         "tuples": int((timetable.parts >= 0).sum()), "seconds": round(timetable.seconds, 1),
-        "counted": f"all but a warm-up of {timetable.starts_at:.0f} s at {WARM_UP_LOAD:.0%} load, to learn costs",
+        "counted": f"all but a warm-up at {WARM_UP_LOAD:.0%} load, until every query has finished a few batches",
         "costs": "slept",
     }  # fmt: skip

@@ -24,7 +24,7 @@ from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.measure import Progress
 from penstock.spark.recount import close_gaps
-from penstock.spark.runtime import Run
+from penstock.spark.runtime import LOGGER, Run
 from penstock.spark.storage import Folder, local_path
 from penstock.spark.workcolumns import Columns
 from penstock.spark.workplanner import WorkPlanner
@@ -229,6 +229,16 @@ class OperatorRun(Run):
 
     def _learn(self, batch: Batch, progress: Progress) -> None:
         super()._learn(batch, progress)
+        if self._failure is not None:
+            return
+        try:
+            self._take_reports(batch, progress)
+        except Exception as failure:
+            # The query goes on with the last plan's costs, then keeps all; status says so.
+            self._failure = failure
+            LOGGER.error("%s", self.status.note, exc_info=failure)
+
+    def _take_reports(self, batch: Batch, progress: Progress) -> None:
         planned = self._planner.work.plan(batch.batch_id)
         states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
         reports = [read_report(state) for state in states]

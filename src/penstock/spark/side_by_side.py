@@ -23,9 +23,11 @@ from penstock.spark.daemon import SETTINGS
 from penstock.spark.measure import read_progress
 from penstock.spark.operator import OperatorRun, operator
 from penstock.spark.session import local_session
-from penstock.spark.timetable import timetable_stream
+from penstock.spark.timetable import release, timetable_stream
 
 PLAIN = "plain Spark"
+WARM_UP_BATCHES = 4
+WARM_UP_PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,10 @@ def execute(row: Mapping[str, Any]) -> dict[str, Any]:
 def side_by_side(
     timetable: Path, policies: Mapping[str, TuplePolicy], *, latency_seconds: float, seconds: float
 ) -> dict[str, Trace]:
-    """Run plain Spark and every policy on a timetable for so long; a session that is there is used and left open."""
+    """Run plain Spark and every policy on a timetable, until so long after the end of its warm-up.
+
+    The warm-up ends when every query has finished some batches. A session that is there is used, and left open.
+    """
     borrowed = SparkSession.getActiveSession() is not None
     spark = local_session(
         cores=2 * (len(policies) + 1),
@@ -80,10 +85,13 @@ def side_by_side(
             stack.callback(runs[name].stop)
         plain = _plain(timetable_stream(spark, timetable, epoch=epoch), folder / "plain")
         stack.callback(plain.stop)
+        patience_ends_at = time.time() + WARM_UP_PATIENCE_SECONDS
+        while not _warm(runs, plain) and time.time() < patience_ends_at:
+            _check(runs)
+        epoch = time.time() + 0.2
+        release(timetable, at=epoch)
         while time.time() < epoch + seconds:
-            for run in runs.values():
-                # A query that fails raises here, instead of leaving the others to run on without it.
-                run.await_termination(0.1)
+            _check(runs)
         traces = {PLAIN: _plain_trace(plain, epoch)}
         for name, run in runs.items():
             traces[name] = _trace(run.batches, epoch)
@@ -91,6 +99,19 @@ def side_by_side(
     if not borrowed:
         spark.stop()
     return traces
+
+
+def _warm(runs: Mapping[str, OperatorRun], plain: StreamingQuery) -> bool:
+    """Whether every query has finished the batches in which workers start and first costs are learned."""
+    return plain.lastProgress is not None and all(
+        sum(batch.offered > 0 for batch in run.batches) >= WARM_UP_BATCHES for run in runs.values()
+    )
+
+
+def _check(runs: Mapping[str, OperatorRun]) -> None:
+    """Wait a little; a query that has failed raises here, instead of leaving the others to run on without it."""
+    for run in runs.values():
+        run.await_termination(0.1)
 
 
 def _started(events: DataFrame, policy: TuplePolicy, checkpoint: Path, latency_seconds: float) -> OperatorRun:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from penstock.spark.storage import Folder
+
 SOURCE = "penstock_timetable"
 SCHEMA = "id BIGINT, arrived TIMESTAMP, key BIGINT, cost_seconds DOUBLE"
 ROWS_PER_ARROW_BATCH = 50_000
@@ -27,13 +29,27 @@ def write_timetable(
     keys: NDArray[np.int64],
     costs_seconds: NDArray[np.float64],
     partitions: NDArray[np.int64],
+    calm: int = 0,
 ) -> None:
-    """Write the tuples of a stream, in the order of their arrival."""
-    np.savez(path, arrived_at=arrived_at, keys=keys, costs_seconds=costs_seconds, partitions=partitions)
+    """Write the tuples of a stream, in the order of their arrival.
+
+    The first ``calm`` tuples are a warm-up: they come by the time since ``epoch``. The others come by the time since
+    :func:`release`, so that whoever measures can wait until all queries have started.
+    """
+    np.savez(path, arrived_at=arrived_at, keys=keys, costs_seconds=costs_seconds, partitions=partitions, calm=calm)
+
+
+def release(path: Path, *, at: float) -> None:
+    """Let the tuples after the warm-up come, beginning at an instant."""
+    Folder(path.parent).replace(_release_file(path).name, repr(at))
+
+
+def _release_file(path: Path) -> Path:
+    return path.with_suffix(".released")
 
 
 def timetable_stream(spark: SparkSession, path: Path, *, epoch: float) -> DataFrame:
-    """Stream a timetable: a tuple comes ``arrived_at`` seconds after ``epoch``. Offsets count tuples, as Kafka's do."""
+    """Stream a timetable; offsets count tuples, as Kafka's do. Without a warm-up it starts at ``epoch``."""
     spark.dataSource.register(TimetableSource)
     return spark.readStream.format(SOURCE).option("file", str(path)).option("epoch", repr(epoch)).load()
 
@@ -77,13 +93,26 @@ class TimetableReader(DataSourceStreamReader):
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
         """Count the tuples that have arrived by now."""
-        arrived_at = _timetable(self._path)["arrived_at"]
-        return {"tuples": int(np.searchsorted(arrived_at, time.time() - self._epoch, side="right"))}
+        arrived_at, calm, now = _timetable(self._path)["arrived_at"], self._calm(), time.time()
+        released_at = self._released_at()
+        if calm and released_at is None:
+            return {"tuples": int(np.searchsorted(arrived_at[:calm], now - self._epoch, side="right"))}
+        since = now - (self._epoch if released_at is None else released_at)
+        return {"tuples": calm + int(np.searchsorted(arrived_at[calm:], since, side="right"))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Give every partition its own tuples."""
         count = int(_timetable(self._path)["partitions"].max()) + 1
         return [Share(partition, start["tuples"], end["tuples"]) for partition in range(count)]
+
+    def _calm(self) -> int:
+        return int(_timetable(self._path)["calm"])
+
+    def _released_at(self) -> float | None:
+        try:
+            return float(_release_file(Path(self._path)).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Make the rows of a share."""
@@ -93,7 +122,8 @@ class TimetableReader(DataSourceStreamReader):
         ids = ids[table["partitions"][ids] == partition.partition]
         for first in range(0, ids.size, ROWS_PER_ARROW_BATCH):
             own = ids[first : first + ROWS_PER_ARROW_BATCH]
-            micros = ((self._epoch + table["arrived_at"][own]) * 1e6).astype(np.int64)
+            begins = np.where(own < self._calm(), self._epoch, self._released_at() or self._epoch)
+            micros = ((begins + table["arrived_at"][own]) * 1e6).astype(np.int64)
             columns = {
                 "id": pa.array(own),
                 "arrived": pa.array(micros, type=pa.timestamp("us", tz="UTC")),
