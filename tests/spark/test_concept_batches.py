@@ -37,9 +37,9 @@ def test_frequent_groups_get_rates_and_small_ones_are_kept_whole(spark, checkpoi
         .agg(ps.count().alias("tuples"), F.count("*").alias("kept"))
     )
     out = str(tmp_path / "out")
-    writer = counts.writeStream.format("parquet").option("path", out).trigger(processingTime="2 seconds")
+    writer = counts.writeStream.format("parquet").option("path", out).trigger(processingTime="3 seconds")
     run = shedder.start(writer)
-    wait_for_guidance(run, 5)
+    wait_for_guidance(run, 4)
     run.stop()
 
     plans = [shedder._planner.log.decision(batch.batch_id).plan for batch in run.batches]
