@@ -19,16 +19,26 @@ if TYPE_CHECKING:
         TargetMissedError,
     )
     from penstock.model.load import Cost, Load
+    from penstock.model.network_plan import Drop, NetworkPlan
     from penstock.model.plan import Plan
+    from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph
     from penstock.policy.baseline import KeepAll, Uniform
     from penstock.policy.concept import ConceptDriven
     from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
     from penstock.policy.density import Density
+    from penstock.policy.least_error import LeastError
     from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
+    from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.backfill import Backfilled
+    from penstock.spark.network import Network
+    from penstock.spark.network_run import NetworkRun
+    from penstock.spark.network_status import OutputStatus
+    from penstock.spark.network_stream import Stream
     from penstock.spark.operator import Operator, OperatorRun, operator
+    from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
@@ -39,36 +49,50 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AverageLatency",
+    "Backfilled",
     "Batch",
     "ConceptDriven",
     "Cost",
     "Decision",
     "Density",
+    "Drop",
     "EnvironmentMissingError",
     "FullKnowledge",
     "Governor",
+    "Histogram",
     "InvalidInputError",
     "KeepAll",
+    "LatencyGraph",
     "Learning",
+    "LeastError",
     "Load",
     "LoadAware",
+    "LossTolerance",
     "MaxError",
     "MaximumLatency",
+    "Network",
+    "NetworkPlan",
+    "NetworkRun",
     "NotSupportedError",
     "Operator",
     "OperatorError",
     "OperatorRun",
+    "OutputStatus",
     "PenstockError",
     "Plan",
     "PlanLogError",
     "Policy",
     "Priority",
+    "RoadMap",
     "Run",
     "Shedder",
     "Status",
     "StrawMan",
+    "Stream",
     "TargetMissedError",
     "Uniform",
+    "ValueGraph",
+    "WindowAggregate",
     "WindowLatency",
     "avg",
     "compound_key",
@@ -89,36 +113,50 @@ __all__ = [
 # should not wait for the rest of it.
 _HOMES = {
     "AverageLatency": "penstock.policy.constraint",
+    "Backfilled": "penstock.spark.backfill",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
     "Decision": "penstock.control.governor",
     "Density": "penstock.policy.density",
+    "Drop": "penstock.model.network_plan",
     "EnvironmentMissingError": "penstock.model.errors",
     "FullKnowledge": "penstock.policy.load_aware",
     "Governor": "penstock.control.governor",
+    "Histogram": "penstock.model.quality",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
+    "LatencyGraph": "penstock.model.quality",
     "Learning": "penstock.policy.load_aware",
+    "LeastError": "penstock.policy.least_error",
     "Load": "penstock.model.load",
     "LoadAware": "penstock.policy.load_aware",
+    "LossTolerance": "penstock.model.quality",
     "MaxError": "penstock.model.error_target",
     "MaximumLatency": "penstock.policy.constraint",
+    "Network": "penstock.spark.network",
+    "NetworkPlan": "penstock.model.network_plan",
+    "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
     "OperatorRun": "penstock.spark.operator",
+    "OutputStatus": "penstock.spark.network_status",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
+    "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
     "StrawMan": "penstock.policy.load_aware",
+    "Stream": "penstock.spark.network_stream",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
+    "ValueGraph": "penstock.model.quality",
+    "WindowAggregate": "penstock.spark.outputs",
     "WindowLatency": "penstock.policy.constraint",
     "avg": "penstock.spark.answers",
     "compound_key": "penstock.spark.sampler",

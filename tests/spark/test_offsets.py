@@ -2,7 +2,15 @@ import json
 
 import pytest
 
-from penstock.spark.offsets import OffsetEntry, batch_units, read_entry, units_between
+from penstock.spark.offsets import (
+    OffsetEntry,
+    batch_units,
+    initial_offsets,
+    partition_units,
+    read_entry,
+    units_between,
+    unread_units,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,3 +52,26 @@ def test_an_offset_file_that_is_not_known_is_passed_over(tmp_path):
     (offsets / "2").write_text("v1\n" + json.dumps({}) + "\n4")
     assert read_entry(tmp_path, 0) == OffsetEntry(batch_seconds=1.5, sources=('{"tuples":4}',))
     assert [read_entry(tmp_path, batch_id) for batch_id in (1, 2, 3)] == [None, None, None]
+
+
+def test_the_first_batch_of_a_kafka_query_starts_where_the_source_wrote_down(tmp_path):
+    (tmp_path / "sources" / "0").mkdir(parents=True)
+    (tmp_path / "sources" / "0" / "0").write_text('\x00v1\n{"t":{"0":100,"1":40}}')
+    entry = OffsetEntry(batch_seconds=0, sources=('{"t":{"0":150,"1":45}}', '{"tuples":7}'))
+    initial = initial_offsets(tmp_path, entry)
+    assert initial == ('{"t":{"0":100,"1":40}}', None)
+    assert batch_units(None, entry, initial=initial) == 62
+
+
+def test_units_that_a_source_passes_over_unread_are_told_apart():
+    end = json.dumps({"t": {"0": 90_000}, "read": {"from": {"t": {"0": 10_000}}, "millionths": 250_000}})
+    entry = OffsetEntry(batch_seconds=0, sources=(end,))
+    assert unread_units(end) == 60_000
+    assert batch_units(OffsetEntry(batch_seconds=0, sources=('{"t":{"0":10000}}',)), entry) == 20_000
+    assert unread_units('{"t":{"0":90000}}') == 0
+
+
+def test_partitions_are_counted_one_by_one():
+    assert partition_units('{"t":{"0":1,"1":4}}', '{"t":{"0":9,"1":4}}') == {"t-0": 8, "t-1": 0}
+    assert partition_units('{"tuples":4}', '{"tuples":9}') == {}
+    assert partition_units(None, '{"t":{"0":9}}') == {}

@@ -1,3 +1,4 @@
+import errno
 import threading
 
 import pytest
@@ -46,3 +47,15 @@ def test_a_file_system_that_is_not_a_folder_is_refused_with_the_reason():
         local_path("s3a://bucket/ck")
     with pytest.raises(InvalidInputError, match="name a folder"):
         local_path("")
+
+
+def test_without_hard_links_exactly_one_writer_wins_all_the_same(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOTSUP, "no links here")
+
+    monkeypatch.setattr("os.link", refuse)
+    folder = Folder(tmp_path)
+    assert folder.create("7.json", "first")
+    assert not folder.create("7.json", "second")
+    assert folder.read("7.json") == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["7.json"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from penstock.control.branches import BranchLearner
 from penstock.control.concept_memory import ConceptMemory
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
 from penstock.model.batch import Batch
+from penstock.model.branches import BranchCounts, Branches
 
 
 class Controller:
@@ -42,18 +44,30 @@ class Controller:
     def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
         self._governor = governor
         self._model = CostModel()
+        self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
         self._previous: Batch | None = None
         self._memory = ConceptMemory(self._known.key_shares)
 
     def learn(
-        self, batch: Batch, *, offset_units: float | None = None, sampled_keys: Sequence[str] | None = None
+        self,
+        batch: Batch,
+        *,
+        offset_units: float | None = None,
+        branches: BranchCounts | None = None,
+        sampled_keys: Sequence[str] | None = None,
     ) -> None:
         """Take in a finished batch, and the keys of a sample of it if there is one; batches must come in order."""
         known = self._known
         if batch.duration_seconds:
-            self._model.learn(kept=batch.kept, shed=batch.shed, seconds=batch.duration_seconds)
+            worked: float = batch.kept
+            if branches is not None:
+                self._branches.learn(batch, branches, seconds=batch.duration_seconds)
+                worked = self._branches.worked(batch, branches)
+            # What was not even read cost nothing.
+            dropped = batch.offered - batch.unread - worked
+            self._model.learn(kept=worked, shed=dropped, seconds=batch.duration_seconds)
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
@@ -69,19 +83,18 @@ class Controller:
             ),
             # An empty batch says nothing about how many tuples a unit holds; a rate of zero would lock.
             tuples_per_unit=(
-                fade(known.tuples_per_unit, batch.offered / offset_units)
-                if offset_units and batch.offered
+                fade(known.tuples_per_unit, batch.read / offset_units)
+                if offset_units and batch.read
                 else known.tuples_per_unit
             ),
             tuples_per_second=self._arrival_rate(batch),
-            listed_share=fade(known.listed_share, batch.listed_offered / batch.offered)
-            if listed
-            else known.listed_share,
+            listed_share=fade(known.listed_share, batch.listed_offered / batch.read) if listed else known.listed_share,
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),
             key_shares=self._shares(sampled_keys),
         )
+        self._known = replace(self._known, branches=self._outputs() or known.branches)
         self._previous = batch
 
     def _shares(self, sampled_keys: Sequence[str] | None) -> Mapping[str, float] | None:
@@ -93,6 +106,13 @@ class Controller:
     def guidance(self, *, now: float) -> Guidance:
         """Give what is known so far, stamped with the time."""
         return replace(self._known, published_at=now)
+
+    def _outputs(self) -> Branches | None:
+        """Give the outputs as they are known, with what is left of a tuple's cost when reading it is taken off."""
+        cost = self._known.cost
+        if cost is None:
+            return None
+        return self._branches.branches(seconds_per_tuple=max(0.0, cost.kept_seconds - cost.shed_seconds))
 
     def _arrival_rate(self, batch: Batch) -> float | None:
         """Tuples per second between the last two triggers; the newest value counts most, for bursts start at once."""

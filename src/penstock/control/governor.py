@@ -150,6 +150,7 @@ class Governor:
             headroom=self.headroom * (self.RELEASE if self._dwells(recent) else 1.0),
             listed_share=guidance.listed_share,
             listed_keep=guidance.listed_keep,
+            branches=guidance.branches,
             key_tuples=key_tuples(guidance, expected),
         )
         overloaded = load.utilization > self.headroom

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from penstock.model.batch import Batch
+from penstock.model.branches import Branches
 from penstock.model.load import Cost
 
 
@@ -28,7 +29,7 @@ class Guidance:
         Tuples per unit of source offset; None until measured.
     tuples_per_second
         Arrival rate; None until measured.
-    listed_share, listed_keep
+    listed_share, listed_keep, branches
         See :class:`penstock.model.load.Load`.
     key_shares
         Share of the stream by key, for the frequent keys of the batches so far; None where nobody samples them.
@@ -43,6 +44,7 @@ class Guidance:
     tuples_per_second: float | None = None
     listed_share: float | None = None
     listed_keep: float | None = None
+    branches: Branches | None = None
     key_shares: Mapping[str, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,7 +55,12 @@ class Guidance:
     def from_dict(fields: dict[str, Any]) -> Guidance:
         """Restore what :meth:`to_dict` gave."""
         cost = fields.get("cost")
-        return Guidance(**{**fields, "cost": Cost(**cost) if cost else None})
+        branches = fields.get("branches")
+        restored = {
+            "cost": Cost(**cost) if cost else None,
+            "branches": Branches.from_dict(branches) if branches else None,
+        }
+        return Guidance(**{**fields, **restored})
 
 
 def fade(old: float | None, new: float, *, weight: float = 0.3) -> float:

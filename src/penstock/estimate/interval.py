@@ -48,6 +48,8 @@ class Sums(Protocol):
     @property
     def spread(self) -> Mapping[str, Any]: ...  # noqa: D102 - by method, then by power of the value
     @property
+    def peak(self) -> Mapping[str, Any]: ...  # noqa: D102 - by method, then by power of the value
+    @property
     def low(self) -> Number: ...  # noqa: D102
     @property
     def high(self) -> Number: ...  # noqa: D102
@@ -84,15 +86,22 @@ METHODS: dict[str, Rule] = {
 }
 # A t-like widening for the spread being estimated: a few large contributions leave it uncertain. Found the same way.
 FREEDOM_PER_EQUAL = 2.5
+# Where z² is a power of the value, its largest contribution to the spread is kept as it comes by.
+PEAKS: dict[str, int] = {"count": 0, "sum": 2}
 
 
-# Powers of the value that the answer needs, and that its spread needs.
-NEEDED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "count": ((0,), (0,)),
-    "sum": ((0, 1), (0, 2)),
-    "avg": ((0, 1), (0, 1, 2)),
-    "variance": ((0, 1, 2), (0, 1, 2, 3, 4)),
-}
+def needed(aggregate: Aggregate, *, within: Within) -> frozenset[tuple[str, int]]:
+    """List the sums that an answer takes, by field and power of the value, for those who pay for each of them."""
+    weighted = {"count": 1, "sum": 2, "avg": 2, "variance": 3}[aggregate]
+    spread = {"count": (0,), "sum": (2,), "avg": (0, 1, 2), "variance": (0, 1, 2, 3, 4)}[aggregate]
+    sums = {("weighted", power) for power in range(weighted)} | {("spread", power) for power in spread}
+    if aggregate in PEAKS:
+        sums.add(("peak", PEAKS[aggregate]))
+    else:
+        sums |= {("low", 0), ("high", 0), ("heaviest", 0)}
+    if within is not None:
+        sums |= {("heaviest", 0), ("spread", 0)}
+    return frozenset(sums)
 
 
 def interval(
@@ -106,16 +115,21 @@ def interval(
     require(aggregate, confidence=confidence, method=method, within=within)
     rule = METHODS[method]
     some = sums.tuples > 0
-    exact = some & (sums.heaviest <= 1)
+    # No weight is below 1, so the weights add up to the number of tuples only if all are 1.
+    exact = some & (sums.weighted[0] <= sums.tuples)
 
     def measure(answer: Number, *z: Number) -> Any:
         spread = _dot(_square(z), sums.spread[method])
         if method == "hoeffding" and within is not None:
             # The range is known, so nothing need be assumed of the tuples that were dropped.
             spread = _bounded_spread(sums, z, within, algebra, confidence)
-        heaviest = rule.factor(sums.heaviest)
-        seen = heaviest * _largest_square(z, sums.low, sums.high, algebra)
-        possible = seen if within is None else heaviest * _largest_square(z, *within, algebra)
+        if aggregate in PEAKS:
+            seen = sums.peak[method][PEAKS[aggregate]]
+        else:
+            seen = rule.factor(sums.heaviest) * _largest_square(z, sums.low, sums.high, algebra)
+        possible = seen
+        if within is not None:
+            possible = rule.factor(sums.heaviest) * _largest_square(z, *within, algebra)
         return algebra.let([answer, spread, algebra.ratio(spread, seen), algebra.ratio(spread, possible)], judge)
 
     def judge(answer: Number, spread: Number, equals_seen: Number, equals: Number) -> Any:
@@ -205,20 +219,25 @@ def _square(z: Sequence[Number]) -> list[Number]:
     """Multiply a polynomial with itself."""
     square: list[Number] = [0.0] * (2 * len(z) - 1)
     for i, one in enumerate(z):
-        for j, other in enumerate(z):
-            square[i + j] = square[i + j] + one * other
+        for j, other in enumerate(z[i:], start=i):
+            if not (_is_zero(one) or _is_zero(other)):
+                term = one * other if i == j else 2.0 * one * other
+                square[i + j] = term if _is_zero(square[i + j]) else square[i + j] + term
     return square
 
 
 def _dot(polynomial: list[Number], moments: Any) -> Number:
     """Sum coefficients times moments; moments that a coefficient of zero makes needless are not even asked for."""
-    needed = [
-        i for i, coefficient in enumerate(polynomial) if not (isinstance(coefficient, float) and coefficient == 0)
-    ]
+    needed = [i for i, coefficient in enumerate(polynomial) if not _is_zero(coefficient)]
     total = polynomial[needed[0]] * moments[needed[0]]
     for i in needed[1:]:
         total = total + polynomial[i] * moments[i]
     return total
+
+
+def _is_zero(coefficient: Number) -> bool:
+    """Whether it is the plain number 0, which a formula can do without; an array or a column never is."""
+    return isinstance(coefficient, float) and coefficient == 0
 
 
 def _largest_square(z: Sequence[Number], low: Number, high: Number, algebra: Algebra) -> Number:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.estimate.algebra import Number
-from penstock.estimate.interval import METHODS
+from penstock.estimate.interval import METHODS, PEAKS
 from penstock.model.errors import InvalidInputError
 
 Array = npt.NDArray[np.float64]
@@ -31,6 +31,8 @@ class Moments:
         ``sum of weight * value**k`` for k = 0, 1, 2.
     spread
         By method, ``sum of factor(weight) * value**k`` for k = 0 to 4; see :mod:`penstock.estimate.interval`.
+    peak
+        By method, the largest single ``factor(weight) * value**k`` of a tuple not sure to be kept, for k = 0 and 2.
     low, high
         Smallest and largest value; NaN if there is none.
     heaviest
@@ -48,6 +50,7 @@ class Moments:
     tuples: Number
     weighted: tuple[Number, ...]
     spread: dict[str, tuple[Number, ...]]
+    peak: dict[str, dict[int, Number]]
     low: Number
     high: Number
     heaviest: Number
@@ -64,12 +67,17 @@ class Moments:
         powers = [np.ones_like(value)]
         for _ in range(SPREAD - 1):
             powers.append(powers[-1] * value)
+        factors = {name: method.factor(weight) * (weight > 1) for name, method in METHODS.items()}
         return Moments(
             tuples=_plain(present.sum(axis=-1)),
             weighted=tuple(_plain((weight * power).sum(axis=-1)) for power in powers[:WEIGHTED]),
             spread={
-                name: tuple(_plain((method.factor(weight) * (weight > 1) * power).sum(axis=-1)) for power in powers)
-                for name, method in METHODS.items()
+                name: tuple(_plain((factor * power).sum(axis=-1)) for power in powers)
+                for name, factor in factors.items()
+            },
+            peak={
+                name: {k: _plain((factor * powers[k]).max(axis=-1, initial=0.0)) for k in PEAKS.values()}
+                for name, factor in factors.items()
             },
             low=_plain(np.where(none, np.nan, np.where(present, value, np.inf).min(axis=-1, initial=np.inf))),
             high=_plain(np.where(none, np.nan, np.where(present, value, -np.inf).max(axis=-1, initial=-np.inf))),
@@ -101,6 +109,10 @@ class Moments:
             spread={
                 name: tuple(one + two for one, two in zip(sums, other.spread[name], strict=True))
                 for name, sums in self.spread.items()
+            },
+            peak={
+                name: {k: _plain(np.fmax(peak, other.peak[name][k])) for k, peak in peaks.items()}
+                for name, peaks in self.peak.items()
             },
             low=_plain(np.fmin(self.low, other.low)),
             high=_plain(np.fmax(self.high, other.high)),

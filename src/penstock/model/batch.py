@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative
 
@@ -34,10 +35,17 @@ class Batch:
         Arrival to commit, mean over the offered tuples; None without an arrival time.
     backlog_tuples
         Tuples that the source had ready at the end of the batch and did not hand over; None where it does not say.
+    unread
+        Tuples among the shed ones that were not even read: whole ranges of offsets were passed over.
+    partition_offered, partition_backlog
+        Units of offset by partition (``topic-number``): those that the batch covers, and those that waited at its end.
+        Empty for sources without partitions.
     listed_offered, listed_kept
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
     failed
         Tuples among the kept on which the user's operator raised, where it was told to go on.
+    outputs
+        By output with a drop of its own: tuples ``offered`` to that drop, and of them ``kept`` and ``shed``.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
@@ -60,19 +68,37 @@ class Batch:
     latency_seconds: float | None = None
     mean_latency_seconds: float | None = None
     backlog_tuples: float | None = None
+    unread: int = 0
+    partition_offered: Mapping[str, int] = field(default_factory=dict)
+    partition_backlog: Mapping[str, int] = field(default_factory=dict)
     listed_offered: int = 0
     listed_kept: int = 0
     failed: int = 0
     recounted: bool = False
+    # A plain dict by default: a MappingProxyType does not pickle.
+    outputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("batch_id", "offered", "kept", "shed", "listed_offered", "listed_kept", "failed"):
+        for name in ("batch_id", "offered", "kept", "shed", "unread", "listed_offered", "listed_kept", "failed"):
             require_not_negative(name, getattr(self, name), meaning="a count")
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")
         if self.offered != self.kept + self.shed:
             raise InvalidInputError(
                 f"batch {self.batch_id} does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
             )
+        for name, counts in self.outputs.items():
+            if counts["offered"] != counts["kept"] + counts["shed"]:
+                raise InvalidInputError(f"output {name!r} of batch {self.batch_id} does not balance: {dict(counts)}")
+
+        if self.unread > self.shed:
+            raise InvalidInputError(
+                f"batch {self.batch_id} does not balance: {self.unread} unread tuples are more than {self.shed} shed"
+            )
+
+    @property
+    def read(self) -> int:
+        """Tuples that reached the shedder."""
+        return self.offered - self.unread
 
     @property
     def kept_share(self) -> float:

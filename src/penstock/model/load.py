@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.model.branches import Branches
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
 
 
@@ -49,6 +50,8 @@ class Load:
         a plan with such keys was measured.
     key_tuples
         Tuples of the next batch by key, for the keys that earlier batches made known; None where nobody counts them.
+    branches
+        The query's outputs, where it has several with drops of their own; None until they were measured.
 
     Examples
     --------
@@ -69,6 +72,7 @@ class Load:
     listed_share: float | None = None
     listed_keep: float | None = None
     key_tuples: Mapping[str, float] | None = None
+    branches: Branches | None = None
 
     def __post_init__(self) -> None:
         require_not_negative("offered_tuples", self.offered_tuples, meaning="the size of the next batch")

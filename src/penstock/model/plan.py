@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from penstock.model.errors import InvalidInputError, require_fraction
+from penstock.model.network_plan import NetworkPlan
 
 NO_KEYS: Mapping[str, float] = MappingProxyType({})
 
@@ -23,6 +24,8 @@ class Plan:
         Share of tuples that survive, by key. Keys are text, as Spark casts them.
     reason
         Why this plan and no other; shown to people unchanged.
+    network
+        Drops on the arcs of a network of queries. ``keep`` is then the share of the work that survives.
 
     Examples
     --------
@@ -35,6 +38,7 @@ class Plan:
     reason: str
     # A plain dict by default: a MappingProxyType does not pickle.
     key_keep: Mapping[str, float] = field(default_factory=dict)
+    network: NetworkPlan | None = None
 
     def __post_init__(self) -> None:
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.model.network import Network
 from penstock.policy.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 from penstock.policy.network_policy import NetworkPolicy, RoadMapPolicy
-from penstock.policy.places import place_graph
+from penstock.policy.place_graph import place_graph
 from penstock.sim.network_engine import Outcome, simulate
 from penstock.sim.workload import rate_for_excess
 
@@ -60,7 +60,9 @@ def trial(network: Network, policy: str, *, capacity: float, seed: int, periods:
             seed=seed,
             periods=periods,
         )
-        runs.append((_lost(outcome.tuple_utility(losses)), _lost(outcome.value_utility(worth)), _used(outcome, capacity)))
+        runs.append(
+            (_lost(outcome.tuple_utility(losses)), _lost(outcome.value_utility(worth)), _used(outcome, capacity))
+        )
     tuples, values, busy = np.mean(runs, axis=0)
     return Trial(tuple_loss=float(tuples), value_loss=float(values), busy=float(busy))
 

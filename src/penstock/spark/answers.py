@@ -13,11 +13,11 @@ from typing import Any
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.estimate.interval import Aggregate, Within, interval
+from penstock.estimate.interval import Aggregate, Within, interval, needed
 from penstock.estimate.interval import require as require_interval
 from penstock.model.error_target import MaxError
 from penstock.model.errors import InvalidInputError, NotSupportedError, TargetMissedError, require_fraction
-from penstock.spark.columns import Columns, compute_once, moment_columns, moments_in
+from penstock.spark.columns import Columns, Moments, compute_once, moment_columns
 
 ANSWER_TYPE = (
     "struct<value: double, lower: double, upper: double, relative_error: double, share: double, reliable: boolean>"
@@ -161,9 +161,9 @@ def answer_from(
     target: MaxError | None = None,
     name: str = "",
 ) -> Column:
-    """Make the struct of an answer from sums; see :func:`moments_in`."""
+    """Make the struct of an answer from sums, fetched by the names that :func:`moment_columns` gave them."""
     confidence, method = settled(confidence, method, target)
-    moments = moments_in(fields, aggregate, method)
+    moments = Moments(fields, method)
     answered: Column = interval(moments, aggregate, Columns(), confidence=confidence, method=method, within=within)
     return answered if target is None else held_to(answered, target, name=name or aggregate)
 
@@ -224,7 +224,8 @@ def _answer(
     of = f"{aggregate}({value if isinstance(value, str) else 'rows' if aggregate == 'count' else 'values'})"
     confidence, method = settled(confidence, method, target)
     require_interval(aggregate, confidence=confidence, method=method, within=within)
-    sums = moment_columns(_column(value).cast("double"), _column(weight).cast("double"), [aggregate], [method])
+    number, weighs = _column(value).cast("double"), _column(weight).cast("double")
+    sums = moment_columns(number, weighs, needed(aggregate, within=within), [method])
 
     def answered(struct: Column) -> Column:
         return answer_from(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +10,64 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.estimate.algebra import Number
-from penstock.estimate.interval import METHODS, NEEDED, Aggregate
+from penstock.estimate.interval import METHODS
 
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Columns in the place of :class:`penstock.estimate.moments.Moments`."""
+    """Columns in the place of :class:`penstock.estimate.moments.Moments`, each fetched when a formula asks for it."""
 
-    tuples: Column
-    weighted: Mapping[int, Column]
-    spread: Mapping[str, Mapping[int, Column]]
-    low: Column
-    high: Column
-    heaviest: Column
+    fields: Callable[[str], Column]
+    method: str
+
+    @property
+    def tuples(self) -> Column:
+        """How many survived."""
+        return self.fields("tuples")
+
+    @property
+    def weighted(self) -> Mapping[int, Column]:
+        """Weighted sums by power of the value."""
+        return _Fetched(self.fields, "weighted")
+
+    @property
+    def spread(self) -> Mapping[str, Mapping[int, Column]]:
+        """Sums of the spread, by power of the value."""
+        return {self.method: _Fetched(self.fields, f"{self.method}_spread")}
+
+    @property
+    def peak(self) -> Mapping[str, Mapping[int, Column]]:
+        """Largest contributions to the spread, by power of the value."""
+        return {self.method: _Fetched(self.fields, f"{self.method}_peak")}
+
+    @property
+    def low(self) -> Column:
+        """Smallest value."""
+        return self.fields("low0")
+
+    @property
+    def high(self) -> Column:
+        """Largest value."""
+        return self.fields("high0")
+
+    @property
+    def heaviest(self) -> Column:
+        """Largest weight."""
+        return self.fields("heaviest0")
+
+
+class _Fetched(Mapping[int, Column]):
+    def __init__(self, fields: Callable[[str], Column], prefix: str) -> None:
+        self._fields, self._prefix = fields, prefix
+
+    def __getitem__(self, power: int) -> Column:
+        return self._fields(f"{self._prefix}{power}")
+
+    def __iter__(self) -> Iterator[int]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
 
 class Columns:
@@ -70,40 +115,37 @@ class Columns:
 
 
 def moment_columns(
-    value: Column, weight: Column, aggregates: Sequence[Aggregate], methods: Sequence[str]
+    value: Column, weight: Column, needed: Collection[tuple[str, int]], methods: Collection[str]
 ) -> list[Column]:
-    """Make the sums that these aggregates need, as columns for ``agg``, under names that :func:`moments_in` knows."""
-    present = F.when(F.abs(value) < float("inf"), value)
-    weighs = F.when(present.isNotNull(), weight)
-    powers: list[Column | None] = [None, present]
-    for _ in range(3):
-        powers.append(powers[-1] * present)  # type: ignore[operator]
-    sums = [F.count(present).alias("n"), F.max(weighs).alias("heaviest")]
-    if set(aggregates) - {"count"}:
-        sums += [F.min(present).alias("low"), F.max(present).alias("high")]
-    for k in sorted({k for aggregate in aggregates for k in NEEDED[aggregate][0]}):
-        sums.append(F.sum(_times(weighs, powers[k])).alias(f"w{k}"))
-    for method in sorted(set(methods)):
-        # What is sure to be kept (weight 1) adds nothing to the spread.
-        factor = F.when(weighs > 1, METHODS[method].factor(weighs)).otherwise(F.when(present.isNotNull(), F.lit(0.0)))
-        for k in sorted({k for aggregate in aggregates for k in NEEDED[aggregate][1]}):
-            sums.append(F.sum(_times(factor, powers[k])).alias(f"{method}{k}"))
+    """Make sums for ``agg``, under the names by which :class:`Moments` asks for them.
+
+    A row without a number counts as nothing: its value and its one are 0. Sums over columns without nulls are a third
+    cheaper in Spark than over columns with them.
+    """
+    there = F.abs(value) < float("inf")
+    one = F.when(there, F.lit(1.0)).otherwise(F.lit(0.0))
+    y = F.coalesce(F.when(there, value), F.lit(0.0))
+    w = F.coalesce(weight, F.lit(0.0)) * one
+    powers = [None, y, y * y, y * y * y, y * y * y * y]
+    sums = [F.sum(one).alias("tuples")]
+    for field, power in sorted(needed):
+        if field == "weighted":
+            sums.append(F.sum(_times(w, powers[power])).alias(f"weighted{power}"))
+        elif field in ("low", "high"):
+            sums.append((F.min if field == "low" else F.max)(F.when(there, value)).alias(f"{field}0"))
+        elif field == "heaviest":
+            sums.append(F.max(w).alias("heaviest0"))
+        else:
+            summed = F.sum if field == "spread" else F.max
+            for method in sorted(methods):
+                sums.append(summed(_times(_factor(method, w), powers[power])).alias(f"{method}_{field}{power}"))
     return sums
 
 
-def moments_in(fields: Callable[[str], Column], aggregate: Aggregate, method: str) -> Moments:
-    """Read the sums of :func:`moment_columns` from where they were put."""
-    weighted, spread = NEEDED[aggregate]
-    none = F.lit(1.0)
-    return Moments(
-        tuples=fields("n"),
-        # Without a row Spark's sums are null; a count is then 0.
-        weighted={k: F.coalesce(fields(f"w{k}"), F.lit(0.0)) if k == 0 else fields(f"w{k}") for k in weighted},
-        spread={method: {k: fields(f"{method}{k}") for k in spread}},
-        low=none if aggregate == "count" else fields("low"),
-        high=none if aggregate == "count" else fields("high"),
-        heaviest=F.coalesce(fields("heaviest"), F.lit(0.0)),
-    )
+def _factor(method: str, w: Column) -> Column:
+    factor: Column = METHODS[method].factor(w)
+    # What is sure to be kept (weight 1) adds nothing to the spread; the normal factor is 0 there by itself.
+    return factor if method == "normal" else F.when(w > 1, factor).otherwise(F.lit(0.0))
 
 
 def compute_once(struct: Column, body: Callable[[Column], Column]) -> Column:

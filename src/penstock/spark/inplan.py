@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pyarrow as pa
@@ -38,13 +39,25 @@ def plan_column(spark: SparkSession, planner: Planner) -> Column:
 
     One row through one Python worker: the rest of the query stays native and may keep state.
     """
+    return batch_column(spark, planner, plan_row, sql_type=PLAN_TYPE, arrow_type=_ARROW_TYPE)
+
+
+def batch_column(
+    spark: SparkSession,
+    planner: Planner,
+    to_row: Callable[[Decision], dict[str, object]],
+    *,
+    sql_type: str,
+    arrow_type: pa.DataType,
+) -> Column:
+    """Make a column that holds, in every micro-batch, what ``to_row`` makes of the decision for just that batch."""
 
     def read_plan(ticks: pa.Array) -> pa.Array:
-        row = plan_row(planner.decide(current_batch_id()))
-        return pa.array([row] * len(ticks), type=_ARROW_TYPE)
+        row = to_row(planner.decide(current_batch_id()))
+        return pa.array([row] * len(ticks), type=arrow_type)
 
     # PySpark takes the kind from the type hints, and its stubs do not know that form.
-    read = cast("Any", arrow_udf)(read_plan, PLAN_TYPE)
+    read = cast("Any", arrow_udf)(read_plan, sql_type)
     plan: Column = spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
     return plan
 

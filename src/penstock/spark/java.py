@@ -19,7 +19,7 @@ CURE = (
 
 def require_java() -> int:
     """Find the Java that Spark will use and return its major version; raise with the cure otherwise."""
-    java = _java_command()
+    java = java_command()
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as cause:
@@ -42,7 +42,8 @@ def java_major(version_text: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def _java_command() -> str:
+def java_command() -> str:
+    """Find the Java that Spark runs on."""
     if home := os.environ.get("JAVA_HOME"):
         java = Path(home) / "bin" / "java"
         if not java.exists():

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
-from penstock.spark.offsets import units_between
+from penstock.spark.offsets import partition_units, start_in, units_between, unread_units
+
+# A partition with more than this many times the mean of the others is worth a word.
+SKEW = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +26,9 @@ class Progress:
     offset_units: float | None
     backlog_units: float | None
     observed: Mapping[str, Mapping[str, Any]]
+    unread_units: int = 0
+    partition_units: Mapping[str, int] = field(default_factory=dict)
+    partition_backlog: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def committed_at(self) -> float:
@@ -39,8 +46,11 @@ def read_progress(report: Any) -> Progress | None:
         batch_id=report["batchId"],
         started_at=datetime.fromisoformat(report["timestamp"]).timestamp(),
         duration_seconds=durations["triggerExecution"] / 1000,
-        offset_units=_sum(units_between(_text(s["startOffset"]), _text(s["endOffset"])) for s in sources),
+        offset_units=_sum(_read_units(_text(s["startOffset"]), _text(s["endOffset"])) for s in sources),
         backlog_units=_sum(units_between(_text(s["endOffset"]), _text(s["latestOffset"])) for s in sources),
+        unread_units=sum(unread_units(_text(s["endOffset"])) for s in sources),
+        partition_units=_partitions(sources, "startOffset", "endOffset"),
+        partition_backlog=_partitions(sources, "endOffset", "latestOffset"),
         observed={name: _fields(row) for name, row in (report["observedMetrics"] or {}).items()},
     )
 
@@ -54,7 +64,8 @@ def to_batch(
     tuples_per_unit: float | None,
 ) -> Batch:
     """Join timing, counts and plan to the entry of the ledger."""
-    offered, kept = int(counts["offered"]), int(counts["kept"])
+    read, kept = int(counts["offered"]), int(counts["kept"])
+    offered = read + progress.unread_units
     oldest, mean = counts.get("oldest_micros"), counts.get("mean_micros")
     if oldest is not None:
         latency_seconds: float | None = progress.committed_at - oldest / 1e6
@@ -76,10 +87,46 @@ def to_batch(
         latency_seconds=latency_seconds,
         mean_latency_seconds=None if mean is None else progress.committed_at - mean / 1e6,
         backlog_tuples=None if backlog is None else backlog * (1.0 if tuples_per_unit is None else tuples_per_unit),
+        unread=progress.unread_units,
+        partition_offered=progress.partition_units,
+        partition_backlog=progress.partition_backlog,
         listed_offered=int(counts.get("listed_offered") or 0),
         listed_kept=int(counts.get("listed_kept") or 0),
         failed=int(counts.get("failed") or 0),
     )
+
+
+def skewed_partition(batch: Batch) -> str:
+    """Name a partition that is far ahead of the others in input, or far behind in reading; empty if there is none.
+
+    >>> from penstock.model.batch import Batch
+    >>> even = {"clicks-0": 400, "clicks-1": 100, "clicks-2": 100, "clicks-3": 100}
+    >>> batch = Batch(batch_id=1, offered=700, kept=700, shed=0, keep=1.0, reason="fits", partition_offered=even)
+    >>> skewed_partition(batch)
+    'skewed: partition clicks-0 brought 4.0 times as much as the others'
+    """
+    told = []
+    for units, words in ((batch.partition_offered, "brought"), (batch.partition_backlog, "is behind by")):
+        if len(units) < 2 or not any(units.values()):
+            continue
+        worst = max(units, key=lambda name: units[name])
+        others = (sum(units.values()) - units[worst]) / (len(units) - 1)
+        if units[worst] > SKEW * others:
+            times = f"{units[worst] / others:.1f} times as much as the others" if others else "all there is"
+            told.append(f"partition {worst} {words} {times}")
+    return f"skewed: {'; '.join(told)}" if told else ""
+
+
+def _read_units(start: str | None, end: str | None) -> float | None:
+    units = units_between(start or start_in(end), end)
+    return None if units is None else units - unread_units(end)
+
+
+def _partitions(sources: Any, start: str, end: str) -> dict[str, int]:
+    counted: dict[str, int] = {}
+    for source in sources:
+        counted |= partition_units(_text(source[start]), _text(source[end]))
+    return counted
 
 
 def _text(offset: Any) -> str | None:
@@ -93,4 +140,9 @@ def _sum(units: Any) -> float | None:
 
 def _fields(row: Any) -> Mapping[str, Any]:
     fields: Mapping[str, Any] = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if set(fields) == {"values", "schema"}:
+        # Spark Connect reports the row and its schema side by side.
+        schema = json.loads(fields["schema"]) if isinstance(fields["schema"], str) else fields["schema"]
+        named = schema.get("fields", schema)
+        return dict(zip((field["name"] for field in named), fields["values"], strict=True))
     return fields

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.model.ranges import OffsetRange, sampled_ranges
 from penstock.spark.storage import Folder
 
 # Fields of an offset that count tuples. Any other field (a time, a version, a file number) says nothing about them.
 COUNTING = frozenset({"offset", "tuples"})
+# How Penstock's own Kafka source writes down, in the offset that ends a batch, what of the batch it reads.
+READ = "read"
+MILLIONTHS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,23 +67,91 @@ def units_between(start: Any, end: Any) -> float | None:
     return float(sum(max(0, number - before.get(path, number)) for path, number in counted.items()))
 
 
-def batch_units(before: OffsetEntry | None, entry: OffsetEntry) -> float | None:
-    """Count the units that a batch covers over all its sources."""
-    starts = before.sources if before else (None,) * len(entry.sources)
+def partition_units(start: Any, end: Any) -> dict[str, int]:
+    """Count the units from one offset to another by partition; empty where there are no partitions.
+
+    >>> partition_units('{"clicks":{"0":100,"1":40}}', '{"clicks":{"0":150,"1":45}}')
+    {'clicks-0': 50, 'clicks-1': 5}
+    """
+    before, counted = _leaves(start) or {}, _leaves(end) or {}
+    return {
+        "-".join(path): max(0, number - before.get(path, number))
+        for path, number in counted.items()
+        if len(path) > 1 and start not in (None, "-")
+    }
+
+
+def read_ranges(end: Any) -> dict[tuple[str, int], list[OffsetRange]] | None:
+    """List, by topic and partition, what the batch that ends here reads; None where a source reads all.
+
+    >>> half = '{"clicks":{"0":6000},"read":{"from":{"clicks":{"0":2000}},"millionths":500000}}'
+    >>> [len(each) for each in read_ranges(half)["clicks", 0]]
+    [1000, 1000]
+    """
+    offset = _parsed(end)
+    if not isinstance(offset, dict) or READ not in offset:
+        return None
+    starts, keep = offset[READ]["from"], offset[READ]["millionths"] / MILLIONTHS
+    return {
+        (topic, int(partition)): sampled_ranges(start, offset[topic][partition], keep=keep, salt=f"{topic}-{partition}")
+        for topic, partitions in starts.items()
+        for partition, start in partitions.items()
+    }
+
+
+def start_in(end: Any) -> str | None:
+    """Find where a batch starts in the offset that ends it; None for sources that do not say."""
+    offset = _parsed(end)
+    return json.dumps(offset[READ]["from"]) if isinstance(offset, dict) and READ in offset else None
+
+
+def read_whole(end: str) -> str:
+    """Change an offset that ends a batch so that all of the batch is read."""
+    offset = _parsed(end)
+    if not isinstance(offset, dict) or READ not in offset:
+        return end
+    return json.dumps({**offset, READ: {**offset[READ], "millionths": MILLIONTHS}})
+
+
+def unread_units(end: Any) -> int:
+    """Count the units of a batch that its source passes over unread."""
+    ranges = read_ranges(end)
+    if ranges is None:
+        return 0
+    covered = units_between(start_in(end), end) or 0.0
+    return int(covered) - sum(len(each) for partition in ranges.values() for each in partition)
+
+
+def initial_offsets(checkpoint: Path, entry: OffsetEntry) -> tuple[str | None, ...]:
+    """Find where each source stood before the first batch; None for those that do not write it down.
+
+    Spark's Kafka source keeps it in ``sources/<number>/0``, the source of Penstock in the offset itself.
+    """
+    starts = []
+    for number, end in enumerate(entry.sources):
+        text = Folder(checkpoint / "sources" / str(number)).read("0") or ""
+        # A zero byte and a version come before the offset.
+        _, brace, rest = text.partition("{")
+        starts.append(start_in(end) or (brace + rest if brace and "\n" in _ else None))
+    return tuple(starts)
+
+
+def batch_units(
+    before: OffsetEntry | None, entry: OffsetEntry, *, initial: tuple[str | None, ...] | None = None
+) -> float | None:
+    """Count the units that a batch reads over all its sources; ``initial`` is where they stood before the first."""
+    starts = before.sources if before else initial or (None,) * len(entry.sources)
     if len(starts) != len(entry.sources):
         return None
-    units = [units_between(start, end) for start, end in zip(starts, entry.sources, strict=True) if end != "-"]
-    known = [unit for unit in units if unit is not None]
+    ranges = [(start, end) for start, end in zip(starts, entry.sources, strict=True) if end != "-"]
+    units = [units_between(start, end) for start, end in ranges]
+    known = [unit - unread_units(end) for unit, (_, end) in zip(units, ranges, strict=True) if unit is not None]
     return sum(known) if known and len(known) == len(units) else None
 
 
 def _leaves(offset: Any) -> dict[tuple[str, ...], int] | None:
     """Pick the counts out of an offset: a bare number, a counting field, or Kafka's {topic: {partition: number}}."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return None
+    offset = _parsed(offset)
     if _is_count(offset):
         return {(): offset}
     if not isinstance(offset, dict):
@@ -91,6 +163,15 @@ def _leaves(offset: Any) -> dict[tuple[str, ...], int] | None:
         elif isinstance(value, dict) and all(key.isdigit() and _is_count(number) for key, number in value.items()):
             counted |= {(name, partition): number for partition, number in value.items()}
     return counted or None
+
+
+def _parsed(offset: Any) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        return None
 
 
 def _is_count(value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.errors import PenstockError, PlanLogError
+from penstock.model.network_plan import NetworkPlan
 from penstock.model.plan import NO_KEYS, Plan
 from penstock.spark.storage import Folder
 
@@ -22,6 +23,7 @@ VERSION = 1
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
 REPLAYABLE = 3
 RATES_MATURE_SECONDS = 600.0
+SETTLE_SECONDS = 0.25
 
 
 class PlanLog:
@@ -51,8 +53,17 @@ class PlanLog:
 
     def record(self, decision: Decision) -> Decision:
         """Write the decision for a batch unless there is one; either way return the one in force."""
+        try:
+            return self._record(decision)
+        except OSError as cause:
+            raise PlanLogError(
+                f"the plan of batch {decision.batch_id} cannot be written to {self.path} ({cause}), so the batch did "
+                "not run: a replay could not shed the same rows. Make room or mend the disk, then start the query again"
+            ) from cause
+
+    def _record(self, decision: Decision) -> Decision:
         digest = self._store_rates(decision.plan.key_keep)
-        fields = {
+        fields: dict[str, Any] = {
             "version": VERSION,
             "batch": decision.batch_id,
             "keep": decision.plan.keep,
@@ -62,6 +73,8 @@ class PlanLog:
             "expected_tuples": decision.expected_tuples,
             "overloaded": decision.overloaded,
         }
+        if decision.plan.network is not None:
+            fields["network"] = decision.plan.network.to_json()
         if self._plans.create(f"{decision.batch_id}.json", _seal(fields)):
             return decision
         in_force = self.decision(decision.batch_id)
@@ -101,6 +114,18 @@ class PlanLog:
         fields = _unseal(text, self.path / "guidance.json", cure="delete it: it is learned again")
         fields.pop("version")
         return Guidance.from_dict(fields)
+
+    def publish_table(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Replace a table that plans are made from, such as a road map."""
+        self._root.replace(f"{name}.json", _seal({"version": VERSION, "table": dict(fields)}))
+
+    def table(self, name: str) -> Mapping[str, Any] | None:
+        """Read a table that plans are made from; None before the first."""
+        text = self._root.read(f"{name}.json")
+        if text is None:
+            return None
+        fields: dict[str, Any] = _unseal(text, self.path / f"{name}.json", cure="delete it: it is made again")["table"]
+        return fields
 
     def verify(self) -> None:
         """Read the entries that a restart may need, and raise if one is damaged."""
@@ -149,7 +174,12 @@ class PlanLog:
             f"batch {batch_id} must shed what it shed the first time, so restore the file from a copy; only if that "
             "batch was never committed, or its output may change, delete it"
         )
-        return _unseal(text, self._plans.path / name, cure=cure)
+        try:
+            return _unseal(text, self._plans.path / name, cure=cure)
+        except PlanLogError:
+            # Without hard links the name is there a moment before the text is whole: look again, once.
+            time.sleep(SETTLE_SECONDS)
+            return _unseal(self._plans.read(name) or "", self._plans.path / name, cure=cure)
 
     def _store_rates(self, key_keep: Mapping[str, float]) -> str | None:
         if not key_keep:
@@ -182,7 +212,12 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
         return Decision(
             batch_id=entry["batch"],
             decided_at=entry["decided_at"],
-            plan=Plan(keep=entry["keep"], reason=entry["reason"], key_keep=NO_KEYS),
+            plan=Plan(
+                keep=entry["keep"],
+                reason=entry["reason"],
+                key_keep=NO_KEYS,
+                network=NetworkPlan.from_json(entry["network"]) if entry.get("network") else None,
+            ),
             expected_tuples=entry["expected_tuples"],
             overloaded=entry["overloaded"],
         )

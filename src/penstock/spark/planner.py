@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.control.governor import Decision, Demand, Governor
-from penstock.spark.offsets import batch_units, read_entry
+from penstock.spark.offsets import batch_units, initial_offsets, read_entry
 from penstock.spark.planlog import PlanLog
 
 
@@ -32,9 +32,14 @@ class Planner:
         log = self.log
         if (logged := log.decision(batch_id)) is not None:
             return logged
-        recent = log.recent(batch_id, max(self.governor.dwell_batches, 1))
+        governor = self.governing()
+        recent = log.recent(batch_id, max(governor.dwell_batches, 1))
         demand = self._demand(batch_id, recent[-1] if recent else None)
-        return log.record(self.governor.decide(log.guidance(), demand, recent))
+        return log.record(governor.decide(log.guidance(), demand, recent))
+
+    def governing(self) -> Governor:
+        """The governor that decides the next batch."""
+        return self.governor
 
     def _demand(self, batch_id: int, last: Decision | None) -> Demand:
         now = time.time()
@@ -47,9 +52,10 @@ class Planner:
         else:
             waited_seconds = None
         known = entry is not None and (before is not None or batch_id == 0)
+        initial = initial_offsets(self.checkpoint, entry) if entry and batch_id == 0 else None
         return Demand(
             batch_id=batch_id,
             now=now,
             waited_seconds=waited_seconds,
-            offset_units=batch_units(before, entry) if known and entry else None,
+            offset_units=batch_units(before, entry, initial=initial) if known and entry else None,
         )

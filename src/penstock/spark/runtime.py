@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,9 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control.controller import Controller
 from penstock.model import errors
 from penstock.model.batch import Batch
-from penstock.model.errors import PenstockError
+from penstock.model.branches import BranchCounts
+from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
-from penstock.spark.measure import Progress, read_progress, to_batch
+from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
+from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -53,6 +56,8 @@ class Status:
         if last is not None:
             latency = "unknown" if last.latency_seconds is None else f"{last.latency_seconds:.2f} s"
             lines.append(f"batch {last.batch_id}: keep {last.keep:.3f}, latency {latency}; {last.reason}")
+            if skew := skewed_partition(last):
+                lines.append(skew)
         if self.note:
             lines.append(self.note)
         return "\n".join(lines)
@@ -87,11 +92,17 @@ class Run:
         self._changed = threading.Condition(threading.RLock())
         self._failure: Exception | None = None
         self._trouble: Exception | None = None
+        self._misses = ""
         self._last_id = -1
         self._previous_started_at: float | None = None
-        self._published_at = 0.0
+        self._published_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
+        try:
+            require_visible(planner.checkpoint)
+        except PenstockError:
+            self.query.stop()
+            raise
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
         self._thread.start()
 
@@ -135,7 +146,7 @@ class Run:
                 f"batches cannot be entered in the ledger, nor guidance published ({self._trouble!r}); this is tried "
                 f"again, and the query goes on with the last guidance for {grace_seconds:.0f} s, then keeps all"
             )
-        return ""
+        return self._misses
 
     def watch(self) -> Iterator[Batch]:
         """Yield batches as they finish, until the query stops; raise what it failed with."""
@@ -186,7 +197,7 @@ class Run:
             active = self.query.isActive
             try:
                 self._take_in()
-                if time.time() - self._published_at > HEARTBEAT_SECONDS:
+                if time.monotonic() - self._published_at > HEARTBEAT_SECONDS:
                     self._publish()
                 self._trouble = None
             except Exception as trouble:
@@ -238,9 +249,12 @@ class Run:
             previous_started_at=self._previous_started_at,
             tuples_per_unit=known.tuples_per_unit,
         )
+        if (branches := self._branches(progress)) is not None:
+            batch = replace(batch, outputs=branches.drops())
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
         self._learn(batch, progress)
+        self._warn_of_misses(progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
         self._remember(batch)
@@ -253,16 +267,28 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
+    def _branches(self, progress: Progress) -> BranchCounts | None:
+        return read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+
     def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
             sampled = (self._counts(progress) or {}).get("sampled_keys")
-            self._controller.learn(batch, offset_units=progress.offset_units, sampled_keys=sampled)
+            self._controller.learn(
+                batch, offset_units=progress.offset_units, branches=self._branches(progress), sampled_keys=sampled
+            )
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
+
+    def _warn_of_misses(self, progress: Progress) -> None:
+        """Say which answers are further off than their targets allow, where they were to be given out all the same."""
+        missed = read_misses(progress.observed)
+        self._misses = f"batch {progress.batch_id}: {'; '.join(missed)}" if missed else ""
+        if missed:
+            LOGGER.warning("%s", self._misses)
 
     def _counts(self, progress: Progress) -> Any:
         return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)
@@ -270,14 +296,27 @@ class Run:
     def _publish(self) -> None:
         if self._failure is not None:
             return
-        self._published_at = time.time()
-        self._log.publish(self._controller.guidance(now=self._published_at))
+        # A clock that is set back must not silence the controller until it has caught up.
+        self._published_at = time.monotonic()
+        self._log.publish(self._controller.guidance(now=time.time()))
 
     def _prune(self) -> None:
         """Drop the plans of batches that Spark has dropped from its own log."""
         replayable = Folder(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._log.prune(before=replayable[0])
+
+
+def require_visible(checkpoint: Path, *, wait_seconds: float = 5.0) -> None:
+    """Refuse a checkpoint that Spark has written to and this process does not see."""
+    ends_at = time.monotonic() + wait_seconds
+    while not (checkpoint / "metadata").exists():
+        if time.monotonic() > ends_at:
+            raise NotSupportedError(
+                f"the query has started, but its checkpoint {checkpoint} is not seen from here: driver and executors "
+                "(with Spark Connect: server and client) must share that folder under this path; mount it here too"
+            )
+        time.sleep(0.05)
 
 
 def own_error(failure: Exception) -> PenstockError | None:

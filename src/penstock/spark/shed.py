@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
@@ -15,9 +16,13 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
+from penstock.spark.backfill import Backfilled, backfill
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
+from penstock.spark.kafka import KafkaSource
+from penstock.spark.output_metrics import OUTPUT_METRICS
+from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
@@ -117,6 +122,7 @@ class Shedder:
         self._planner = planner
         self._marking = marking
         self._events: DataFrame | None = None
+        self._plan: Column | None = None
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
@@ -126,13 +132,97 @@ class Shedder:
                 "with shedder.start_each_batch(...), or use passes=1"
             )
         self._accept(events)
-        plan = plan_column(events.sparkSession, self._planner)
+        plan = self._plan = plan_column(events.sparkSession, self._planner)
         table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
         marked = self._marking.mark(
             events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
         )
         counted = marked.observe(self._planner.name, *self._marking.counts(marked))
         return self._marking.survivors(counted)
+
+    def answers(
+        self, *outputs: WindowAggregate, time: str, window: str, slide: str | None = None
+    ) -> Callable[[DataFrame], DataFrame]:
+        """Answer several window aggregates of the shed stream in one query, each sampled at a rate of its own.
+
+        For ``kept.transform(shedder.answers(...))``; between shedding and answers any shared operators may stand, as
+        long as they keep the row id, the time and the weight. With the policy
+        :class:`~penstock.policy.least_error.LeastError` every output is sampled so that the worst error of all is
+        least; with any other they share the common rate.
+
+        Parameters
+        ----------
+        outputs
+            What to answer.
+        time
+            Event time; give it a watermark before, as for any window.
+        window, slide
+            Length of the windows, and how far one is from the next, as in ``"10 minutes"``.
+
+        Returns
+        -------
+        A frame with ``window``, ``output``, ``group`` and the struct ``answer``; see :func:`penstock.sum`.
+        """
+        windows = Windows(time=time, length=window, slide=slide)
+
+        def transform(kept: DataFrame) -> DataFrame:
+            if self._plan is None:
+                raise InvalidInputError("nothing was shed yet; build the answers on events.transform(shedder)")
+            metrics = f"{self._planner.name}{OUTPUT_METRICS}"
+            return answer_outputs(
+                kept, plan=self._plan, marking=self._marking, outputs=outputs, windows=windows, metrics=metrics
+            )
+
+        return transform
+
+    def read_kafka(
+        self,
+        spark: SparkSession,
+        *,
+        servers: str,
+        topic: str | Sequence[str],
+        starting: str = "latest",
+        tasks: int | None = None,
+        client: Mapping[str, str | int | bool] | None = None,
+    ) -> DataFrame:
+        """Read Kafka topics in such a way that a backlog too large to be read is passed over in part, and counted.
+
+        Use it in place of Spark's own Kafka source; the columns are the same (``key``, ``value``,
+        ``topic``, ``partition``, ``offset``, ``timestamp``), and a column of weights. See ``docs/kafka.md``.
+
+        Parameters
+        ----------
+        spark
+            The session.
+        servers
+            Addresses of the brokers, as ``host:port,host:port``.
+        topic
+            Topic or topics.
+        starting
+            Where a new query starts: ``"latest"`` or ``"earliest"``.
+        tasks
+            Tasks that read, each an equal share of a batch; by default as many as shuffle partitions.
+        client
+            Further settings of the Kafka client (librdkafka's names), such as those for TLS.
+        """
+        if starting not in ("latest", "earliest"):
+            raise InvalidInputError(f"starting must be 'latest' or 'earliest', got {starting!r}")
+        governor = self._planner.governor
+        settings = {
+            name: getattr(governor, name)
+            for name in ("latency_seconds", "headroom", "dwell_batches", "probe_tuples", "grace_seconds")
+        }
+        spark.dataSource.register(KafkaSource)
+        options = {
+            "topics": json.dumps(_names("topic", topic)),
+            "client": json.dumps({**(client or {}), "bootstrap.servers": servers}, sort_keys=True),
+            "starting": starting,
+            "log": str(self._planner.log.path),
+            "governor": json.dumps(settings),
+            "tasks": str(tasks or spark.conf.get("spark.sql.shuffle.partitions")),
+            "weight": self._marking.weight,
+        }
+        return spark.readStream.format(KafkaSource.name()).options(**options).load()
 
     def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on the shed stream, and control it.
@@ -175,6 +265,35 @@ class Shedder:
         if trigger:
             writer = writer.trigger(**trigger)
         return self._run(events, writer.queryName(query_name) if query_name else writer)
+
+    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str) -> Backfilled:
+        """Answer again, exactly, for every window in which rows were shed.
+
+        Every batch that shed is read again from the source, as a replay would read it, and its rows are stored as
+        Parquet in ``into``/rows, with what was shed, batch, arc and reason; so are batches beside it that hold rows of
+        the same windows. Then the query runs over them with every weight at 1. What is stored already is not read
+        again, so a backfill that was cut short goes on where it was. See ``docs/backfill.md``.
+
+        Parameters
+        ----------
+        query
+            What follows the shedding: the function that was applied to ``events.transform(shedder)``.
+        window
+            The window of a row, as in ``F.window("timestamp", "10 seconds")``.
+        into
+            Folder for the rows and the exact answers.
+        """
+        if self._events is None:
+            raise InvalidInputError("nothing was shed yet; apply this shedder to the stream that it shed: transform")
+        return backfill(
+            self._events.sparkSession,
+            events=self._events,
+            planner=self._planner,
+            marking=self._marking,
+            query=query,
+            window=window,
+            into=into,
+        )
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.

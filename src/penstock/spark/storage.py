@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlparse
 
 from penstock.model.errors import InvalidInputError, NotSupportedError
+
+# What file systems without hard links answer (some network and FUSE mounts).
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES})
 
 
 def local_path(location: str) -> Path:
@@ -44,8 +48,24 @@ class Folder:
             os.link(written, self.path / name)
         except FileExistsError:
             return False
+        except OSError as refused:
+            if refused.errno not in NO_LINKS:
+                raise
+            return self._create_in_place(name, text)
         finally:
             written.unlink()
+        return True
+
+    def _create_in_place(self, name: str, text: str) -> bool:
+        """Create a file on a file system without hard links; the name is taken at once, the text follows."""
+        try:
+            descriptor = os.open(self.path / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         return True
 
     def replace(self, name: str, text: str) -> None:

@@ -1,0 +1,142 @@
+"""Kill one of two workers of a cluster in the middle of a burst, and check every window afterwards.
+
+``python -m benchmarks.cluster`` (or ``make cluster``).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from penstock.demo.cluster import Cluster
+from penstock.spark.ledger import Ledger
+from penstock.spark.offsets import read_entry
+from penstock.spark.planlog import PlanLog
+from penstock.spark.sampler import row_hash, threshold_of
+from penstock.spark.session import local_session
+from penstock.spark.storage import Folder
+
+JOB = Path(__file__).resolve().parents[1] / "examples" / "cluster_job.py"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Figures and failures of one check."""
+
+    batches: int
+    offered: int
+    shed: int
+    windows: int
+    slowest_seconds: float
+    last_latency_seconds: float
+    failures: list[str]
+
+
+def kill_in_burst(folder: str, *, seconds: float) -> list[str]:
+    """Run the example on two workers, kill one as soon as rows are shed in the burst; return what the job printed."""
+    ledger = Path(folder) / "checkpoint" / "penstock" / "shed" / "ledger"
+    with Cluster(workers=2) as cluster:
+        job = cluster.submit(str(JOB), folder, str(seconds))
+        gives_up_at = time.monotonic() + 120
+        while job.poll() is None and time.monotonic() < gives_up_at:
+            time.sleep(0.2)
+            if any(batch.offered > 10_000 for batch in (Ledger(ledger).batches() if ledger.exists() else ())):
+                cluster.kill_worker(1)
+                print("a worker was killed in the burst", flush=True)
+                break
+        else:
+            return [f"the burst was not reached; the log ends: {cluster.log_path.read_text()[-2000:]}"]
+        if job.wait(300) != 0:
+            return [f"the job failed; the log ends: {cluster.log_path.read_text()[-2000:]}"]
+        lost = "worker lost" in (text := cluster.log_path.read_text().lower()) or "removing worker" in text
+        return [] if lost else ["the master never missed the worker: nothing was shown"]
+
+
+def check(spark: SparkSession, folder: str) -> Verdict:
+    """Compare every window with the rows that the logged plans keep, batch by batch."""
+    checkpoint = Path(folder) / "checkpoint"
+    log = PlanLog(checkpoint / "penstock" / "shed")
+    ledger = list(Ledger(log.path / "ledger").batches())
+    entered = {batch.batch_id: batch for batch in ledger}
+    failures = [] if len(entered) == len(ledger) else ["a batch is in the ledger twice"]
+    survivors, low = None, 0
+    for batch_id in Folder(checkpoint / "commits").ids():
+        entry, decision = read_entry(checkpoint, batch_id), log.decision(batch_id)
+        assert entry is not None
+        high = json.loads(entry.sources[0])["tuples"]
+        if decision is None or high == low:
+            continue
+        kept = spark.range(low, high).where(row_hash([F.col("id")], 0) < threshold_of(decision.plan.keep))
+        kept = kept.withColumn("batch", F.lit(batch_id))
+        survivors = kept if survivors is None else survivors.union(kept)
+        batch = entered.get(batch_id)
+        if batch is None:
+            failures.append(f"batch {batch_id} is committed and not in the ledger")
+        elif batch.offered != high - low:
+            failures.append(f"batch {batch_id}: the ledger has {batch.offered} offered, the offsets {high - low}")
+        low = high
+    assert survivors is not None
+    counted = {row.batch: row["count"] for row in survivors.groupBy("batch").count().collect()}
+    failures += [
+        f"batch {number}: the ledger has {entered[number].kept} kept, its plan keeps {count}"
+        for number, count in counted.items()
+        if number in entered and entered[number].kept != count
+    ]
+    failures += _wrong_windows(spark, folder, survivors)
+    slowest = max(batch.duration_seconds or 0.0 for batch in ledger)
+    return Verdict(
+        batches=len(ledger),
+        offered=sum(batch.offered for batch in ledger),
+        shed=sum(batch.shed for batch in ledger),
+        windows=spark.read.parquet(f"{folder}/clicks").count(),
+        slowest_seconds=slowest,
+        last_latency_seconds=ledger[-1].latency_seconds or 0.0,
+        failures=failures,
+    )
+
+
+def _wrong_windows(spark: SparkSession, folder: str, survivors: DataFrame) -> list[str]:
+    written = spark.read.parquet(f"{folder}/clicks").collect()
+    starts = [row.start for row in written]
+    failures = [] if len(set(starts)) == len(starts) else ["a window was written twice"]
+    # Rows are in the order of arrival, so the windows hold them one after the other, up to the last closed one.
+    hashes = survivors.orderBy("id").select(F.xxhash64("id").alias("hash")).toPandas()["hash"].to_numpy()
+    if sum(row.rows for row in written) > len(hashes):
+        failures.append("the windows hold more rows than the plans keep")
+    at = 0
+    for row in sorted(written, key=lambda row: row.start):
+        if np.bitwise_xor.reduce(hashes[at : at + row.rows]) != row.fingerprint:
+            failures.append(f"the window of {row.start} does not hold the rows that its plans keep")
+        at += row.rows
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=10.0, help="half the length of the burst")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-cluster-", ignore_cleanup_errors=True) as folder:
+        failures = kill_in_burst(folder, seconds=chosen.seconds)
+        if not failures:
+            verdict = check(local_session(), folder)
+            failures = verdict.failures
+            print(
+                f"{verdict.batches} batches, {verdict.offered:,} rows offered, {verdict.shed:,} shed, "
+                f"{verdict.windows} windows; the slowest batch took {verdict.slowest_seconds:.1f} s, "
+                f"the latency of the last was {verdict.last_latency_seconds:.1f} s"
+            )
+    print("\n".join(failures) or "every window holds just the rows that its plans keep; the ledger balances")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,217 @@
+"""``ps.Network``: many queries over the same streams, in one Spark query that sheds where it costs least."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from penstock.control.governor import Governor
+from penstock.model import network as model
+from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.spark.network_steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
+from penstock.spark.network_stream import Stream
+from penstock.spark.storage import local_path
+
+if TYPE_CHECKING:
+    from penstock.spark.network_run import NetworkRun
+
+Shedding = Literal["random", "semantic", "uniform", "none"]
+SHEDDING: tuple[Shedding, ...] = ("random", "semantic", "uniform", "none")
+DEFAULT_LATENCY_SECONDS = 5.0
+
+
+class Network:
+    """A network of queries, built from DataFrames and Column expressions; it compiles to one streaming query.
+
+    Parameters
+    ----------
+    checkpoint
+        Folder of the query's checkpoint; plan log and ledger live in it.
+    latency_seconds
+        Target from arrival to commit. None lets the latency graphs of the outputs choose it; without any of those it
+        is 5 seconds.
+    shedding
+        ``"random"`` and ``"semantic"`` follow the road map, with random drops, or with drops by value where all outputs
+        below have value graphs; ``"uniform"`` drops at the inputs only; ``"none"`` only counts.
+    headroom, dwell_batches, probe_tuples, grace_seconds
+        See :class:`~penstock.control.governor.Governor`.
+    step
+        Most that the delivered share of an output falls from one row of the road map to the next.
+    seed
+        Another seed keeps other rows.
+    name
+        Names the plan log within the checkpoint and the metrics in Spark's progress.
+
+    Examples
+    --------
+    >>> import penstock as ps, tempfile
+    >>> from pyspark.sql import functions as F
+    >>> spark = ps.local_session()
+    >>> events = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+    >>> network = ps.Network(checkpoint=tempfile.mkdtemp(), latency_seconds=5)
+    >>> numbers = network.source("numbers", events, row_id="value", arrival="timestamp", event_time="timestamp")
+    >>> even = numbers.filter("even", F.col("value") % 2 == 0)
+    >>> even.output("even numbers", columns=["value"], loss=ps.LossTolerance.of((1, 1), (0.5, 0.9)))
+    >>> counted = even.aggregate("counted", window_seconds=10)
+    >>> counted.output("even numbers per window")
+    >>> [ps_arc for ps_arc in network.model.arcs if ps_arc[0] == "even"]
+    [('even', 'even numbers'), ('even', 'counted')]
+    """
+
+    def __init__(
+        self,
+        *,
+        checkpoint: str,
+        latency_seconds: float | None = None,
+        shedding: Shedding = "random",
+        headroom: float = 0.8,
+        dwell_batches: int = 2,
+        probe_tuples: int = 20_000,
+        grace_seconds: float = 60.0,
+        step: float = 0.02,
+        seed: int = 0,
+        name: str = "network",
+    ) -> None:
+        if shedding not in SHEDDING:
+            raise InvalidInputError(f"shedding must be one of {', '.join(SHEDDING)}, got {shedding!r}")
+        self.checkpoint = local_path(checkpoint)
+        self.shedding: Shedding = shedding
+        self.name = name
+        self.seed = seed
+        self.step = step
+        self.latency_chosen = latency_seconds is None
+        self.governor = Governor(
+            latency_seconds=DEFAULT_LATENCY_SECONDS if latency_seconds is None else latency_seconds,
+            headroom=headroom,
+            dwell_batches=dwell_batches,
+            probe_tuples=probe_tuples,
+            grace_seconds=grace_seconds,
+        )
+        self.steps = Steps()
+        self._nodes: list[model.Source | model.Operator | model.Output] = []
+        self._model: model.Network | None = None
+        self._columns: set[str] = set()
+
+    def source(
+        self,
+        name: str,
+        frame: DataFrame,
+        *,
+        row_id: str | Sequence[str],
+        arrival: str | None = None,
+        event_time: str | None = None,
+        watermark: str = "10 seconds",
+    ) -> Stream:
+        """Add a stream.
+
+        Parameters
+        ----------
+        row_id
+            Column or columns that identify a row; their hash decides a row's fate.
+        arrival
+            Timestamp column that says when a row arrived, to measure the latency.
+        event_time
+            Timestamp column that windows and joins go by.
+        watermark
+            How late rows may be, as Spark takes it.
+        """
+        if not frame.isStreaming:
+            raise InvalidInputError(f"source {name!r} must be a streaming DataFrame; use spark.readStream")
+        ids = (row_id,) if isinstance(row_id, str) else tuple(row_id)
+        if not ids:
+            raise InvalidInputError(f"row_id of source {name!r} must name a column that identifies a row")
+        for column in (*ids, *([arrival] if arrival else []), *([event_time] if event_time else [])):
+            if column not in frame.columns:
+                raise InvalidInputError(f"source {name!r} has no column {column!r}; it has {', '.join(frame.columns)}")
+        for column in frame.columns:
+            if column.startswith("__"):
+                raise InvalidInputError(f"source {name!r} has a column {column!r}; rename it, names with __ are ours")
+        for column in (c for c in (arrival, event_time) if c):
+            if not isinstance(frame.schema[column].dataType, (T.TimestampType, T.TimestampNTZType)):
+                raise InvalidInputError(f"column {column!r} of source {name!r} must be a timestamp")
+        self.steps.sources[name] = SourceStep(
+            name=name, frame=frame, row_id=ids, arrival=arrival, event_time=event_time, watermark=watermark
+        )
+        self._columns.update(frame.columns)
+        self._nodes.append(model.Source(name=name, tuples_per_second=1.0))
+        return Stream(self, name)
+
+    def add(self, operator: model.Operator, step: Step) -> Stream:
+        """Add an operator; the methods of :class:`Stream` do."""
+        self._refuse_late()
+        if any(node.name == operator.name for node in self._nodes):
+            raise InvalidInputError(f"node name {operator.name!r} is given twice; each node needs its own")
+        if isinstance(step, MapStep):
+            for column in step.columns:
+                if column in self._columns:
+                    raise InvalidInputError(
+                        f"map {operator.name!r} makes the column {column!r}, which there is already; give a new name: "
+                        "in a network a column means the same everywhere"
+                    )
+                self._columns.add(column)
+        self._nodes.append(operator)
+        self.steps.steps[operator.name] = step
+        return Stream(self, operator.name)
+
+    def end(self, output: model.Output, step: OutputStep, value_column: str | None) -> None:
+        """Add an output; :meth:`Stream.output` does."""
+        self._refuse_late()
+        if value_column is not None:
+            if self.steps.value_column not in (None, value_column):
+                raise NotSupportedError(
+                    f"output {output.name!r} has a value graph by {value_column!r}, another one by "
+                    f"{self.steps.value_column!r}; semantic drops go by one column in a network"
+                )
+            self.steps.value_column = value_column
+        self._nodes.append(output)
+        self.steps.steps[output.name] = step
+
+    @property
+    def model(self) -> model.Network:
+        """The network as policies see it; costs of 0 are to be learned."""
+        if self._model is None:
+            self._model = model.Network(tuple(self._nodes))
+        return self._model
+
+    def answers(self) -> DataFrame:
+        """Compile to a streaming DataFrame with the answers of all outputs; docs/networks.md names its columns."""
+        from penstock.spark.network_compile import compile_network
+
+        return compile_network(self)
+
+    def windows(self, answers: DataFrame, output: str) -> DataFrame:
+        """Put the windows of an output together from stored answers, with standard errors of what was sampled.
+
+        Parameters
+        ----------
+        answers
+            What the query has written, read as a batch: ``spark.read.parquet(...)``.
+        output
+            An output behind an aggregate.
+        """
+        from penstock.spark.network_windows import assemble_windows
+
+        node = next((o for o in self.model.outputs if o.name == output), None)
+        step = self.steps.steps.get(node.input) if node else None
+        if not isinstance(step, AggregateStep):
+            raise InvalidInputError(f"{output!r} is no output of windows; outputs behind an aggregate are")
+        return assemble_windows(answers, step, output)
+
+    def start(self, writer: DataStreamWriter) -> NetworkRun:
+        """Start the query that was built on :meth:`answers`, and control it."""
+        from penstock.spark.network_run import start_network
+
+        return start_network(self, writer)
+
+    def _refuse_late(self) -> None:
+        if self._model is not None:
+            raise InvalidInputError("the network was compiled already; add all operators and outputs before that")
+
+    def _repr_svg_(self) -> str:
+        from penstock.model.drawing import network_svg
+
+        return network_svg(self.model)

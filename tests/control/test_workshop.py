@@ -1,0 +1,181 @@
+"""Budgets, backlogs and learned costs of an operator, without Spark."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.control.workplan import Learned, PartitionState, WorkPlan, budget_seconds, plan_work
+from penstock.control.workshop import PartitionReport, Workshop
+from penstock.model.errors import InvalidInputError
+from penstock.policy.constraint import AverageLatency, MaximumLatency
+from penstock.policy.density import Density
+from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.sequence import decide
+from penstock.sketch.cost_pair import CostPair
+from penstock.sketch.hashing import items_of
+
+TARGET = AverageLatency(seconds=2.0)
+
+
+def pair_of(items_to_seconds, times=1) -> CostPair:
+    pair = CostPair(Learning().shape)
+    items = items_of(np.array(list(items_to_seconds), dtype=np.int64))
+    for _ in range(times):
+        pair.update(items, np.array(list(items_to_seconds.values())))
+    return pair
+
+
+def report(partition=0, *, work_seconds, offered=100, kept=80, costs=None) -> PartitionReport:
+    return PartitionReport(
+        partition=partition,
+        offered=offered,
+        kept=kept,
+        failed=0,
+        silent=0,
+        work_seconds=work_seconds,
+        price_limit=0.5,
+        price_ceiling=1.0,
+        pair=pair_of(costs or {1: 0.01, 2: 0.03}),
+    )
+
+
+def plan(learned=None, policy=None, **known) -> WorkPlan:
+    demand = {"batch_id": 7, "now": 100.0, "ends_at": 100.0, "interval_seconds": 1.0, "expected_tuples": 200.0}
+    return plan_work(
+        learned, policy=policy or LoadAware(), constraint=TARGET, grace_seconds=60, probe_tuples=1_000, **demand | known
+    )
+
+
+LEARNED = Learned(
+    published_at=100.0, fixed_seconds=0.16, pair=pair_of({1: 0.01, 2: 0.03}), partitions={0: PartitionState()}
+)
+
+
+def test_a_mean_leaves_more_for_a_batch_than_a_maximum():
+    assert budget_seconds(AverageLatency(seconds=2.0), 0.16) == pytest.approx(1.0)
+    assert budget_seconds(MaximumLatency(seconds=2.0), 0.16) == pytest.approx(0.68)
+    assert budget_seconds(AverageLatency(seconds=2.0), 9.0) == pytest.approx(0.2)
+
+
+def test_nothing_is_shed_before_costs_are_learned_but_a_flood_is_only_tried():
+    few, flood = plan(), plan(expected_tuples=50_000.0)
+
+    assert not few.sheds
+    assert (few.keep, few.reason) == (1.0, "costs not learned yet: keeping all")
+    assert not flood.sheds
+    assert flood.keep == 0.02
+    assert flood.reason == "cold start: costs not learned yet, trying 1,000 of 50,000 tuples"
+
+
+def test_a_plan_says_why():
+    planned = plan(replace(LEARNED, partitions={0: PartitionState(), 1: PartitionState(backlog_seconds=0.25)}))
+
+    assert planned.sheds
+    assert planned.keep == pytest.approx(0.5)
+    assert planned.reason == (
+        "2.00 s of work a partition for a budget of 1.00 s in 1.00 s of arrivals; partition 1 late by 0.25 s"
+    )
+
+
+def test_without_controller_everything_is_kept():
+    planned = plan(LEARNED, now=200.0)
+
+    assert not planned.sheds
+    assert planned.keep == 1.0
+    assert "silent for 100 s" in planned.reason
+
+
+def test_policies_that_need_no_learning_shed_from_the_second_batch_on():
+    nothing = Learned(published_at=100.0)
+
+    assert plan(nothing, policy=FullKnowledge()).sheds
+    assert plan(nothing, policy=StrawMan(mean_seconds=0.02)).sheds
+    assert not plan(nothing, policy=LoadAware()).sheds
+
+
+def test_a_partition_keeps_about_its_budget_whatever_arrives():
+    for offered in (50, 300, 3_000):
+        planned = plan(LEARNED, expected_tuples=float(offered))
+        shedder = planned.shedder(FullKnowledge(), TARGET, 0)
+        costs = np.where(np.arange(offered) % 2, 0.01, 0.03)
+        arrived = np.linspace(0, 1, offered, endpoint=False)
+        weights = decide(FullKnowledge.RULE, shedder, np.zeros(0), arrived, costs, np.ones(offered), np.uint64(0), 0)
+
+        work = costs[weights > 0].sum()
+        assert work <= 1.15 * planned.budget_seconds
+        assert work >= min(costs.sum(), 0.9 * planned.budget_seconds)
+
+
+def test_a_backlog_takes_its_part_of_the_budget():
+    offered, kept = 1_000, {}
+    arrived, costs = np.linspace(0, 1, offered, endpoint=False), np.full(offered, 0.01)
+    for backlog in (0.0, 0.4):
+        planned = plan(replace(LEARNED, partitions={0: PartitionState(backlog_seconds=backlog)}))
+        shedder = planned.shedder(FullKnowledge(), TARGET, 0)
+        weights = decide(FullKnowledge.RULE, shedder, np.zeros(0), arrived, costs, np.ones(offered), np.uint64(0), 0)
+        kept[backlog] = costs[weights > 0].sum()
+
+    assert kept[0.0] - kept[0.4] == pytest.approx(0.4, abs=0.03)
+
+
+def test_backlogs_stay_apart_and_sketches_merge():
+    workshop = Workshop(LoadAware(), TARGET)
+    planned = replace(plan(LEARNED), budget_seconds=1.0)
+
+    workshop.learn([report(0, work_seconds=1.3), report(1, work_seconds=0.4)], planned, duration_seconds=1.5)
+
+    learned = workshop.learned(now=5.0)
+    assert learned.partitions[0].backlog_seconds == pytest.approx(0.3)
+    assert learned.partitions[1].backlog_seconds == 0.0
+    assert learned.partitions[0].offered_share == 0.5
+    assert learned.pair.executed == 4
+    assert learned.pair.mean_seconds == pytest.approx(0.02)
+
+
+def test_a_backlog_is_worked_off_and_never_grows_beyond_half_a_budget():
+    workshop = Workshop(LoadAware(), TARGET)
+    planned = replace(plan(LEARNED), budget_seconds=1.0)
+    late = []
+    for work in (9.0, 0.8, 0.8, 0.1):
+        workshop.learn([report(work_seconds=work)], planned, duration_seconds=work + 0.2)
+        late.append(workshop.learned(now=0.0).partitions[0].backlog_seconds)
+
+    assert late == pytest.approx([0.5, 0.3, 0.1, 0.0])
+
+
+def test_straw_man_never_hears_back():
+    workshop = Workshop(StrawMan(mean_seconds=0.02), TARGET)
+    workshop.learn([report(work_seconds=5.0)], replace(plan(LEARNED), budget_seconds=1.0), duration_seconds=5.2)
+
+    assert workshop.learned(now=0.0).partitions[0].backlog_seconds == 0.0
+    assert workshop.learned(now=0.0).pair is None
+
+
+def test_the_fixed_cost_is_a_median_and_leaves_the_first_batch_out():
+    workshop = Workshop(LoadAware(), TARGET)
+    for duration in (30.0, 1.2, 9.0, 1.3, 1.2):
+        workshop.learn([report(work_seconds=1.0)], plan(LEARNED), duration_seconds=duration)
+
+    assert workshop.learned(now=0.0).fixed_seconds == pytest.approx(0.25)
+
+
+def test_when_everything_slows_down_the_pace_knows_after_one_batch():
+    workshop = Workshop(LoadAware(), TARGET, resume=replace(LEARNED, pair=pair_of({1: 0.01, 2: 0.03}, times=50)))
+
+    workshop.learn([report(work_seconds=1.0, costs={1: 0.02, 2: 0.06})], plan(LEARNED), duration_seconds=1.2)
+
+    assert workshop.learned(now=0.0).pace == pytest.approx(2.0, rel=0.05)
+
+
+def test_an_empty_batch_teaches_nothing():
+    workshop = Workshop(Density(), TARGET, resume=LEARNED)
+
+    workshop.learn([report(work_seconds=0.0, offered=0, kept=0)], plan(LEARNED), duration_seconds=0.1)
+
+    assert workshop.learned(now=100.0) == LEARNED
+
+
+def test_a_target_of_zero_is_refused():
+    with pytest.raises(InvalidInputError, match="must be above 0 s"):
+        Workshop(LoadAware(), AverageLatency(seconds=0))

@@ -1,0 +1,125 @@
+"""What the tests of Spark Connect do, in a process that has no classic session: prints one line of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import penstock as ps
+from penstock.spark.ledger import Ledger
+from tests.spark.streams import always_shedding, finish_batches, numbers
+
+
+def sums(spark: SparkSession, checkpoint: str, keep: float, out: str) -> ps.Run:
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=keep))
+    counted = (
+        numbers(spark)
+        .transform(shedder)
+        .withWatermark("timestamp", "0 seconds")
+        .groupBy(F.window("timestamp", "1 second"))
+        .agg(F.sum("weight").alias("rows"))
+    )
+    return shedder.start(counted.writeStream.format("parquet").option("path", out))
+
+
+def entries(checkpoint: str) -> dict[int, ps.Batch]:
+    ledger = Ledger(Path(checkpoint) / "penstock" / "shed" / "ledger")
+    return {batch.batch_id: batch for batch in ledger.batches()}
+
+
+def error_of(action) -> str:
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:400]
+    return "nothing was raised"
+
+
+def aggregates(spark: SparkSession, folder: str) -> list[float]:
+    """Answers with bounds: the count of every window, between its bounds."""
+    shedder = always_shedding(f"{folder}/bounds", ps.Uniform(keep=0.4))
+    kept = numbers(spark).transform(shedder).withWatermark("timestamp", "0 seconds")
+    counted = kept.groupBy(F.window("timestamp", "1 second")).agg(ps.count().alias("n"), ps.sum("value").alias("s"))
+    out = f"{folder}/bounds-out"
+    writer = counted.select("n.*", F.col("s.value").alias("total")).writeStream.format("parquet").option("path", out)
+    finish_batches(shedder.start(writer), 4)
+    row = spark.read.parquet(out).orderBy("total").first()
+    return [row.lower, row.value, row.upper, row.share]
+
+
+def network(spark: SparkSession, folder: str) -> list[object]:
+    """Two outputs behind one filter, in one query."""
+    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=600, probe_tuples=10**9)
+    even = built.source("numbers", numbers(spark), row_id="value").filter("even", F.col("value") % 2 == 0)
+    even.output("rows", columns=["value"])
+    even.filter("by ten", F.col("value") % 10 == 0).output("tens", columns=["value"])
+    run = built.start(built.answers().writeStream.format("parquet").option("path", f"{folder}/network-out"))
+    watched = run.watch()
+    first = next(watched)
+    run.stop()
+    return [first.offered, spark.read.parquet(f"{folder}/network-out").where("output = 'tens'").count() >= 500]
+
+
+def main(folder: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .getOrCreate()
+    )
+    found: dict[str, object] = {"session": type(spark).__module__}
+    first = f"{folder}/first"
+    run = sums(spark, first, 0.3, f"{folder}/out")
+    finish_batches(run, 3)
+    whole = entries(first)
+    found["first"] = [[b.offered, b.kept, b.shed, b.keep, b.latency_seconds is not None] for b in whole.values()][:3]
+    found["status"] = str(run.status)
+    found["frame"] = run.ledger().count() == len(whole)
+    # Counts that died with the client are made again, on the server, from the same offsets and plan.
+    (file,) = (Path(first) / "penstock" / "shed" / "ledger").glob("*.jsonl")
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    finish_batches(sums(spark, first, 0.8, f"{folder}/out"), 1)
+    lost = max(whole)
+    mended = entries(first)[lost]
+    found["recounted"] = [mended.recounted, mended.kept == whole[lost].kept, mended.offered == whole[lost].offered]
+
+    each = always_shedding(f"{folder}/each", ps.Uniform(keep=0.5))
+    target = f"{folder}/each-out"
+    stream = numbers(spark)
+    batches = finish_batches(
+        each.start_each_batch(stream, lambda rows, _: rows.write.mode("append").parquet(target)), 2
+    )
+    written = spark.read.parquet(target).where(F.col("value") < 5_000)
+    found["each"] = [written.count() == batches[0].kept, written.agg(F.min("weight")).first()[0], batches[0].offered]
+
+    found["aggregates"] = aggregates(spark, folder)
+    found["network"] = network(spark, folder)
+    plain = always_shedding(f"{folder}/plain", ps.Uniform(keep=0.5))
+    found["collected"] = error_of(lambda: spark.range(5).transform(plain).collect())
+    damaged = f"{folder}/damaged"
+    shutil.copytree(first, damaged)
+    last = sorted((Path(damaged) / "penstock" / "shed" / "plans").glob("*.json"), key=lambda f: int(f.stem))[-1]
+    last.write_text(last.read_text()[:-9])
+    found["damaged"] = error_of(lambda: sums(spark, damaged, 0.8, f"{folder}/other"))
+    running = sums(spark, f"{folder}/broken", 0.8, f"{folder}/third")
+    next(running.watch())
+    for batch_id in range(1, 200):
+        with contextlib.suppress(FileExistsError):
+            (Path(f"{folder}/broken/penstock/shed/plans") / f"{batch_id}.json").open("x").close()
+    found["in a worker"] = error_of(lambda: [running.await_termination(60), running.status])
+    print(json.dumps(found))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
