@@ -112,11 +112,9 @@ def steady(seconds: range, per_second: int = 20) -> list[tuple[float, str | None
 
 
 def test_bucket_labels_spread_over_the_partitions(spark):
-    for partitions in (1, 2, 4, 8):
-        spread = spark.createDataFrame([(label,) for label in LABELS], "label INT").select(
-            F.expr(f"pmod(hash(label), {partitions})").alias("partition")
-        )
-        assert [row.partition for row in spread.collect()] == [place % partitions for place in range(8)]
+    hashed = ", ".join(f"pmod(hash({label}), 8)" for label in LABELS)
+
+    assert list(spark.sql(f"SELECT {hashed}").first()) == list(range(8))
 
 
 @pytest.fixture
@@ -214,14 +212,14 @@ def test_windows_without_rows_have_no_answer_and_do_no_harm(spark, tmp_path):
 
 def test_blocks_are_removed_once_no_window_needs_them(spark, tmp_path):
     feed = Feed(spark, tmp_path)
-    for first in range(0, 120, 20):
-        feed.add(steady(range(first, first + 20)))
+    for first in range(0, 120, 40):
+        feed.add(steady(range(first, first + 40), per_second=2))
     run_to_end(windows_of(feed, tmp_path, ps.KeepAll()), tmp_path)
 
     panes = [path for path in (tmp_path / "checkpoint" / "penstock" / "blocks").iterdir() if path.name != "windows"]
 
-    # The watermark is near 120: windows from 100 on are open; panes answered in the last batches may still be there.
-    assert {int(path.name) / 1e6 - START.timestamp() for path in panes} <= {70.0, 80.0, 90.0, 100.0, 110.0}
+    # The file before the last ended at 80, so windows that end by 70 were answered before the last one came.
+    assert min(int(path.name) / 1e6 - START.timestamp() for path in panes) >= 50
 
 
 def test_a_batch_that_is_replayed_gives_the_same_windows_from_the_same_rows(spark, tmp_path):
@@ -237,7 +235,6 @@ def test_a_batch_that_is_replayed_gives_the_same_windows_from_the_same_rows(spar
     assert not before[before.batch == last].empty
     (checkpoint / "commits" / str(last)).unlink()
     (checkpoint / "commits" / f".{last}.crc").unlink(missing_ok=True)
-    feed.add(steady(range(50, 75)))
     feed.add([(300.0, "end", 0.0)])
     resumed = run_to_end(windows_of(feed, tmp_path, policy), tmp_path)
     whole = tmp_path / "whole"

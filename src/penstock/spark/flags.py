@@ -17,7 +17,8 @@ LISTED = "__penstock_listed"
 THRESHOLD = "__penstock_threshold"
 KEPT = "__penstock_kept"
 SAMPLED = "__penstock_sampled"
-WORKING = (HASH, LISTED, THRESHOLD, KEPT, SAMPLED)
+ROW = "__penstock_row"
+WORKING = (HASH, LISTED, THRESHOLD, KEPT, SAMPLED, ROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +89,14 @@ class Marking:
             frame = frame.withColumn(THRESHOLD, F.coalesce(F.col(LISTED), threshold))
         else:
             frame = frame.withColumn(THRESHOLD, threshold)
-        # The whole range is compared first: while nothing is shed, no row is hashed.
-        kept = (F.col(THRESHOLD) >= WHOLE) | (row_hash(self.ids(frame), self.seed) < F.col(THRESHOLD))
-        frame = frame.withColumn(KEPT, kept)
-        if self.sample_keys and self.key and sample is not None:
-            sampled = row_hash(self.ids(frame), self.seed) < sample
-            frame = frame.withColumn(SAMPLED, F.when(sampled, key_text([F.col(_quoted(name)) for name in self.key])))
-        return frame
+        if not (self.sample_keys and self.key and sample is not None):
+            # The whole range is compared first: while nothing is shed, no row is hashed.
+            kept = (F.col(THRESHOLD) >= WHOLE) | (row_hash(self.ids(frame), self.seed) < F.col(THRESHOLD))
+            return frame.withColumn(KEPT, kept)
+        # Two comparisons with one hash.
+        frame = frame.withColumn(ROW, row_hash(self.ids(frame), self.seed))
+        named = key_text([F.col(_quoted(name)) for name in self.key])
+        return frame.withColumns({KEPT: F.col(ROW) < F.col(THRESHOLD), SAMPLED: F.when(F.col(ROW) < sample, named)})
 
     def counts(self, frame: DataFrame) -> Sequence[Column]:
         """Aggregates over marked rows: what the ledger needs to know of a batch."""

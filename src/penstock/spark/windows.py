@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from math import gcd
 from typing import cast
 
 import pandas as pd
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
-from penstock.spark.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
-from penstock.spark.sampler import row_hash
+from penstock.spark.blocks import LABELS, BlockFolder, Cut
 from penstock.spark.storage import local_path
-from penstock.spark.window_operator import ACCOUNT_TYPE, BLOCK_TYPE, Span, WindowOperator
+from penstock.spark.window_input import blocks_of, names_of, quoted
+from penstock.spark.window_operator import ACCOUNT_TYPE, Span, WindowOperator
 from penstock.spark.window_work import OneStream, TwoStreams, Work
-
-# Stands for null in a key: no text holds it, and null is a group like any other.
-NULL_KEY = "\x00null"
-ROWS_PER_BLOCK = 1_000_000
 
 
 def shed_windows(
@@ -93,12 +87,12 @@ def shed_windows(
     """
     columns = _columns(schema, weight)
     require_window_policy(policy)
-    keys = _names("key", key)
+    keys = names_of("key", key)
     span = _span(size_seconds, slide_seconds)
     cut = _cut(events, span, buckets if keys else 1)
     folder = _folder(checkpoint)
-    ids = _names("row_id", row_id)
-    blocks = _blocks(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
+    ids = names_of("row_id", row_id)
+    blocks = blocks_of(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
     work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
     return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1)
 
@@ -131,19 +125,19 @@ def shed_join(
     """
     columns = _columns(schema, weight)
     require_window_policy(policy)
-    keys = _names("key", key)
+    keys = names_of("key", key)
     if not keys:
         raise InvalidInputError("a join needs a key; name the column or columns that both streams have: key='user'")
     span = _span(size_seconds, slide_seconds)
     cut = _cut(left, span, buckets)
     folder = _folder(checkpoint)
     sides = [
-        _blocks(
+        blocks_of(
             events,
             time=time,
             key=keys,
             value=value if value in events.columns else None,
-            row_id=_names("row_id", row_id),
+            row_id=names_of("row_id", row_id),
             folder=folder,
             cut=cut,
             seed=seed + side,
@@ -170,61 +164,6 @@ def join_pairs(
     return pairs
 
 
-def _blocks(
-    events: DataFrame,
-    *,
-    time: str,
-    key: tuple[str, ...],
-    value: str | None,
-    row_id: tuple[str, ...],
-    folder: BlockFolder,
-    cut: Cut,
-    seed: int,
-    side: int,
-) -> DataFrame:
-    """Turn a stream of rows into a stream of blocks."""
-    _check(events, {"time": (time,), "key": key, "value": (value,) if value else (), "row_id": row_id})
-    ids = [F.col(_quoted(name)) for name in (row_id or events.columns)]
-    working: list[Column] = [
-        F.unix_micros(F.col(_quoted(time)).cast("timestamp")).alias(TIME),
-        _key_column(key).alias(KEY),
-        row_hash(ids, seed).alias(HASH),
-    ]
-    if value:
-        working.append(F.col(_quoted(value)).cast("double").alias(VALUE))
-    prepared = events.where(F.col(_quoted(time)).isNotNull()).select("*", *working)
-    return prepared.mapInArrow(partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
-
-
-def _cut_partition(
-    batches: Iterator[pa.RecordBatch], *, folder: BlockFolder, cut: Cut, side: int
-) -> Iterator[pa.RecordBatch]:
-    for some in _in_portions(batches, ROWS_PER_BLOCK):
-        blocks = list(folder.write(some, cut))
-        yield pa.RecordBatch.from_pydict(
-            {
-                "label": pa.array([LABELS[block.bucket] for block in blocks], type=pa.int32()),
-                "side": pa.array([side] * len(blocks), type=pa.int32()),
-                "pane": pa.array([block.pane for block in blocks], type=pa.int64()),
-                "name": pa.array([block.name for block in blocks], type=pa.string()),
-                "tuples": pa.array([block.tuples for block in blocks], type=pa.int64()),
-            }
-        )
-
-
-def _in_portions(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[pa.RecordBatch]]:
-    waiting: list[pa.RecordBatch] = []
-    held = 0
-    for batch in batches:
-        waiting.append(batch)
-        held += len(batch)
-        if held >= rows:
-            yield waiting
-            waiting, held = [], 0
-    if waiting:
-        yield waiting
-
-
 def _answered(
     blocks: DataFrame,
     columns: T.StructType,
@@ -245,15 +184,9 @@ def _answered(
     told = [name for name in account.names if not name.startswith("window_")]
     return answers.select(
         F.struct(F.col("window_start").alias("start"), F.col("window_end").alias("end")).alias("window"),
-        *(F.col(_quoted(name)) for name in columns.names),
+        *(F.col(quoted(name)) for name in columns.names),
         F.struct(*told).alias("shed"),
     )
-
-
-def _key_column(key: tuple[str, ...]) -> Column:
-    if not key:
-        return F.lit(0).cast("long")
-    return F.xxhash64(*(F.coalesce(F.col(_quoted(name)).cast("string"), F.lit(NULL_KEY)) for name in key))
 
 
 def _columns(schema: str | T.StructType, weight: str) -> T.StructType:
@@ -302,27 +235,3 @@ def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
 
 def _folder(checkpoint: str) -> BlockFolder:
     return BlockFolder(local_path(checkpoint) / "penstock" / "blocks")
-
-
-def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:
-    for role, names in roles.items():
-        for name in names:
-            if name not in events.columns:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has "
-                    f"{', '.join(events.columns)}"
-                )
-    if taken := [name for name in WORKING if name in events.columns]:
-        raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
-
-
-def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if not name:
-            raise InvalidInputError(f"{role} takes column names, got {name!r}; give text, as in {role}='user'")
-    return names
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
