@@ -31,3 +31,15 @@ def test_the_kafka_example_is_verified_by_a_consumer_that_is_not_spark(broker, k
     assert done.returncode == 0, done.stderr[-2000:]
     assert "116,000 offered = " in done.stdout
     assert " answers, 0 of them doubled" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_network_of_the_example_answers_through_the_burst():
+    shortened = "from examples import network; network.main(seconds=2.0, burst=20_000)"
+    done = subprocess.run(
+        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "44,000 offered = " in done.stdout
+    assert "total_error" in done.stdout

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.backfill import Backfilled
-    from penstock.spark.network import Network, Stream
-    from penstock.spark.network_run import NetworkRun, OutputStatus
+    from penstock.spark.network import Network
+    from penstock.spark.network_run import NetworkRun
+    from penstock.spark.network_status import OutputStatus
+    from penstock.spark.network_stream import Stream
     from penstock.spark.operator import Operator, OperatorRun, operator
     from penstock.spark.outputs import WindowAggregate
     from penstock.spark.runtime import Run, Status
@@ -110,8 +112,8 @@ __all__ = [
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
-    "Backfilled": "penstock.spark.backfill",
     "AverageLatency": "penstock.policy.constraint",
+    "Backfilled": "penstock.spark.backfill",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
@@ -139,7 +141,7 @@ _HOMES = {
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
     "OperatorRun": "penstock.spark.operator",
-    "OutputStatus": "penstock.spark.network_run",
+    "OutputStatus": "penstock.spark.network_status",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
@@ -150,7 +152,7 @@ _HOMES = {
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
     "StrawMan": "penstock.policy.load_aware",
-    "Stream": "penstock.spark.network",
+    "Stream": "penstock.spark.network_stream",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
     "ValueGraph": "penstock.model.quality",

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.control.workshop import Learned, PartitionReport, PartitionState, WorkPlan, Workshop, budget_seconds, plan_work
+from penstock.control.workplan import Learned, PartitionState, WorkPlan, budget_seconds, plan_work
+from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.errors import InvalidInputError
 from penstock.policy.constraint import AverageLatency, MaximumLatency
 from penstock.policy.density import Density
@@ -46,7 +47,9 @@ def plan(learned=None, policy=None, **known) -> WorkPlan:
     )
 
 
-LEARNED = Learned(published_at=100.0, fixed_seconds=0.16, pair=pair_of({1: 0.01, 2: 0.03}), partitions={0: PartitionState()})
+LEARNED = Learned(
+    published_at=100.0, fixed_seconds=0.16, pair=pair_of({1: 0.01, 2: 0.03}), partitions={0: PartitionState()}
+)
 
 
 def test_a_mean_leaves_more_for_a_batch_than_a_maximum():

@@ -1,5 +1,7 @@
 """QoS graphs: shapes, values, and what is refused."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +23,11 @@ def test_a_graph_that_is_not_concave_is_refused_and_its_hull_is_an_explicit_choi
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=2, max_size=12, unique_by=lambda p: p[0]))
 def test_the_hull_lies_nowhere_below_the_points_and_is_concave(points):
     hull = concave_hull(points)
-    slopes = [(v - u) / (y - x) for (x, u), (y, v) in zip(hull, hull[1:], strict=False)]
-    assert all(after <= before + 1e-9 for before, after in zip(slopes, slopes[1:], strict=False))
+    slopes = [(v - u) / (y - x) for (x, u), (y, v) in pairwise(hull)]
+    assert all(after <= before + 1e-9 for before, after in pairwise(slopes))
     assert set(hull) <= set(points)
     for x, y in points:
-        for (x1, y1), (x2, y2) in zip(hull, hull[1:], strict=False):
+        for (x1, y1), (x2, y2) in pairwise(hull):
             if x1 <= x <= x2:
                 assert y <= y1 + (y2 - y1) * (x - x1) / (x2 - x1) + 1e-9
 
@@ -47,7 +49,7 @@ def test_the_slope_below_a_share_is_what_a_little_less_loses(graph, share):
         (lambda: LossTolerance.of((1.2, 1.0)), r"must be in \[0, 1\]"),
         (lambda: LatencyGraph.of((1, 0.5), (2, 1.0)), "must not rise"),
         (lambda: LatencyGraph.of((0, 1.0), (1, 0.5), (9, 0.4)), "must be concave"),
-        (lambda: LatencyGraph.of(), "needs corners"),
+        (LatencyGraph.of, "needs corners"),
         (lambda: ValueGraph.of((0, 50, 0.2), (40, 60, 1.0)), "overlap at 40"),
         (lambda: ValueGraph.of((5, 5, 0.2)), "low < high"),
         (lambda: ValueGraph.of((5, 6)), r"\(low, high, utility\)"),

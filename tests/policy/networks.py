@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 from hypothesis import strategies as st
 
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import Histogram, LossTolerance, ValueGraph
-from penstock.policy.places import candidate_arcs
 
 costs = st.floats(0.1, 10.0)
 passing = st.floats(0.1, 1.0)
@@ -70,18 +68,6 @@ def networks(
             value = ValueGraph.of((0, 40, draw(st.floats(0, 1))), (40, 100, 1.0))
         nodes.append(Output(name=f"O{query}", input=at, loss=draw(graphs()), value=value))
     return Network(tuple(nodes))
-
-
-def all_plans(network: Network, *, levels: int):
-    """(load saved, utility) of every plan with keep rates in equal steps at the candidate places."""
-    places = candidate_arcs(network)
-    rates = np.linspace(0.0, 1.0, levels)
-    whole = network.load()
-    for keeps in itertools.product(rates, repeat=len(places)):
-        arc_keep = dict(zip(places, keeps, strict=True))
-        delivered = network.delivered(arc_keep)
-        utility = sum(o.importance * o.loss.utility(delivered[o.name]) for o in network.outputs)
-        yield whole - network.load(arc_keep), utility
 
 
 def full_utility(network: Network) -> float:

@@ -13,6 +13,7 @@ from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
+from penstock.policy.least_error import LeastError
 from penstock.policy.priority import Priority
 
 POLICIES = [
@@ -22,6 +23,7 @@ POLICIES = [
     Priority(keep={"vip": 1.0, "bot": 0.1}, listed_share=0.2),
     ConceptDriven(),
     ConceptDriven(keep=0.1, rule="proportional", wins="coverage"),
+    LeastError(),
 ]
 
 every_policy = pytest.mark.parametrize("policy", POLICIES, ids=repr)

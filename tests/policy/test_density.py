@@ -36,7 +36,9 @@ def test_the_expensive_go_first():
 def test_it_drops_fewer_than_the_oracle_that_drops_what_comes():
     arrived, costs = overload()
 
-    ours, oracle = (weights_of(policy, arrived=arrived, costs=costs) for policy in (Density(true_costs=True), FullKnowledge()))
+    ours, oracle = (
+        weights_of(policy, arrived=arrived, costs=costs) for policy in (Density(true_costs=True), FullKnowledge())
+    )
 
     assert (ours == 0).mean() < 0.65 * (oracle == 0).mean()
 

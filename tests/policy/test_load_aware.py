@@ -12,11 +12,18 @@ from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLat
 from penstock.policy.density import Density
 from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan, new_shedder, utility_of
 from penstock.policy.sequence import decide
-from penstock.policy.shedding import NOP, RUN, START, STABILIZING, keeps, learn, queuing_seconds, sent
+from penstock.policy.shedding import NOP, RUN, STABILIZING, START, keeps, learn, queuing_seconds, sent
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import items_of
 
-POLICIES = [LoadAware(), StrawMan(mean_seconds=1.0), FullKnowledge(), BaseLine(keep=0.75), Density(), Density(true_costs=True)]
+POLICIES = [
+    LoadAware(),
+    StrawMan(mean_seconds=1.0),
+    FullKnowledge(),
+    BaseLine(keep=0.75),
+    Density(),
+    Density(true_costs=True),
+]
 NO_WINDOW = np.zeros(0)
 
 
@@ -50,7 +57,13 @@ def test_abs_keeps_what_waits_no_longer_than_tau():
     shedder = running(MaximumLatency(seconds=2.0))
 
     # Work of 1.5 each, all at once: the queue stands at 0, 1.5, then 3.0, which is too long until it has shrunk.
-    assert fates(shedder, [(0.0, 1.5), (0.0, 1.5), (0.0, 1.5), (0.5, 1.5), (1.0, 1.5)]) == [True, True, False, False, True]
+    assert fates(shedder, [(0.0, 1.5), (0.0, 1.5), (0.0, 1.5), (0.5, 1.5), (1.0, 1.5)]) == [
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
 
 
 def test_avg_counts_the_new_tuple_in_and_starts_without_a_division_by_zero():
@@ -66,8 +79,14 @@ def test_a_window_forgets_what_is_older():
     window = np.zeros(2)
     shedder = running(WindowLatency(seconds=1.0, tuples=2))
 
-    # Waits 0 and 2 fill the window; 2 + 3 is too much; after the queue has drained, 2 + 0 fits and pushes the first out.
-    assert fates(shedder, [(0.0, 2.0), (0.0, 3.0), (2.0, 1.0), (5.0, 1.0), (6.0, 1.0)], window) == [True, True, False, True, True]  # fmt: skip
+    # Waits 0 and 2 fill the window; 2 + 3 is too much; once the queue has drained, 2 + 0 fits and the first goes.
+    assert fates(shedder, [(0.0, 2.0), (0.0, 3.0), (2.0, 1.0), (5.0, 1.0), (6.0, 1.0)], window) == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert sorted(window) == [0.0, 0.0]
 
 

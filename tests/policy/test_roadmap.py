@@ -9,8 +9,10 @@ from penstock.model.errors import InvalidInputError
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import LossTolerance
 from penstock.policy.places import candidate_arcs
-from penstock.policy.roadmap import RoadMap, least_step
-from tests.policy.networks import all_plans, full_utility, networks
+from penstock.policy.roadmap import RoadMap
+from penstock.policy.roadmap_build import least_step
+from penstock.sim.brute_force import largest_gap
+from tests.policy.networks import full_utility, networks
 
 steps = st.sampled_from([0.05, 0.1, 0.3])
 kinds = st.fixed_dictionaries({"semantic": st.booleans(), "step": steps})
@@ -89,29 +91,12 @@ def test_a_look_up_from_any_cursor_finds_the_first_row_that_sheds_enough(network
     assert found == 0 or road_map.savings[found - 1] < load
 
 
-def least_gap(network: Network, road_map: RoadMap, *, levels: int) -> float:
-    """Most utility that a plan from the search keeps beyond the row that sheds as much."""
-    gap = 0.0
-    whole = full_utility(network)
-    for saved, utility in all_plans(network, levels=levels):
-        index = road_map.look_up(min(saved, road_map.savings[-1]))
-        # Between rows the frontier is a line.
-        if index:
-            low, high = road_map.savings[index - 1], road_map.savings[index]
-            part = (min(saved, high) - low) / (high - low)
-            lost = road_map.utility_lost[index - 1] * (1 - part) + road_map.utility_lost[index] * part
-        else:
-            lost = 0.0
-        gap = max(gap, utility - (whole - lost))
-    return gap
-
-
 @given(network=networks(max_queries=3, max_steps=2, sharing=False))
 @settings(max_examples=40, deadline=None)
 def test_without_sharing_no_plan_at_all_sheds_as_much_for_less(network):
     levels = {1: 11, 2: 11, 3: 7, 4: 5}.get(len(candidate_arcs(network)), 3)
     road_map = RoadMap.build(network, step=0.1)
-    assert least_gap(network, road_map, levels=levels) <= 1e-9
+    assert largest_gap(network, road_map, levels=levels) <= 1e-9
 
 
 @given(network=networks(max_queries=3, max_steps=2, unions=False))
@@ -119,7 +104,7 @@ def test_without_sharing_no_plan_at_all_sheds_as_much_for_less(network):
 def test_with_sharing_the_marginal_rule_leaves_no_gap_in_trees(network):
     levels = {1: 11, 2: 11, 3: 7, 4: 5}.get(len(candidate_arcs(network)), 3)
     road_map = RoadMap.build(network, step=0.1)
-    assert least_gap(network, road_map, levels=levels) <= 1e-9
+    assert largest_gap(network, road_map, levels=levels) <= 1e-9
 
 
 def figure_6() -> Network:
@@ -201,8 +186,8 @@ def test_the_papers_rule_loses_more_than_the_marginal_one_where_branches_differ(
         )
     )
     static, marginal = RoadMap.build(network, step=0.1, rule="static"), RoadMap.build(network, step=0.1)
-    assert least_gap(network, marginal, levels=7) <= 1e-9
-    assert least_gap(network, static, levels=7) > 0.1
+    assert largest_gap(network, marginal, levels=7) <= 1e-9
+    assert largest_gap(network, static, levels=7) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -216,3 +201,10 @@ def test_the_papers_rule_loses_more_than_the_marginal_one_where_branches_differ(
 def test_options_out_of_range_are_refused(options, said):
     with pytest.raises(InvalidInputError, match=said):
         RoadMap.build(chain(), **options)
+
+
+def test_a_road_map_shows_some_of_its_rows_in_a_notebook():
+    shown = RoadMap.build(figure_6(), step=0.1)._repr_html_()
+    assert shown.startswith("<table>")
+    assert shown.count("<tr>") == 13
+    assert "1 -&gt; 3: keep" in shown

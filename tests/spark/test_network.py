@@ -25,29 +25,32 @@ def events(spark, *, rows_per_batch=ROWS):
     )
 
 
-def six_outputs(network: ps.Network, frame, *, counting=None) -> None:
-    """Two window aggregates, rows by value, a union and a join, all behind one shared filter."""
+def six_outputs(network: ps.Network, frame, *, counting=None, costly_map=False) -> None:
+    """Two window aggregates, rows by value, a union and a join, all behind one shared filter.
+
+    With ``costly_map`` the user says that the map of the rows by value costs a hundred times as much as the rest.
+    """
+    little, much = (1e-6, 1e-4) if costly_map else (0.0, 0.0)
     source = network.source("events", frame, row_id="id", event_time="at", watermark="1 second")
     condition = F.col("kind") > 1 if counting is None else counting("id", "kind")
-    shared = source.filter("shared", condition)
-    by_kind = shared.aggregate("by kind", window_seconds=4, slide_seconds=2, by="kind", of=F.col("value"))
+    shared = source.filter("shared", condition, seconds_per_tuple=little)
+    by_kind = shared.aggregate(
+        "by kind", window_seconds=4, slide_seconds=2, by="kind", of=F.col("value"), seconds_per_tuple=little
+    )
     by_kind.output("sums", loss=ps.LossTolerance.of((1, 1), (0.2, 0.9)))
-    shared.aggregate("all", window_seconds=2).output("counts")
+    shared.aggregate("all", window_seconds=2, seconds_per_tuple=little).output("counts")
     graph = ps.ValueGraph.of((0, 75, 0.2), (75, 100, 1.0))
-    hashed = shared.map("hashed", digest=F.sha2(F.col("id").cast("string"), 256))
-    hashed.filter("upper", F.col("value") >= 50).output(
-        "valued", columns=["id", "value", "digest"], value={"value": graph}
-    )
-    others = source.filter("first", F.col("kind") == 0)
-    shared.filter("second", F.col("kind") == 2).union("both", others).output("rows", columns=["id", "kind"])
-    left, right = (
-        shared.filter("left", F.col("value") == 3),
-        source.filter("right", (F.col("value") == 3) & (F.col("kind") < 3)),
-    )
-    pairs = left.join("pairs", right, on="value", within_seconds=0.5)
-    pairs.filter("forward", F.col("id") < F.col("right_id")).output(
-        "pairs out", columns=["id", "right_id"], importance=0.5
-    )
+    hashed = shared.map("hashed", digest=F.sha2(F.col("id").cast("string"), 256), seconds_per_tuple=much)
+    upper = hashed.filter("upper", F.col("value") >= 50, seconds_per_tuple=little)
+    upper.output("valued", columns=["id", "value", "digest"], value={"value": graph})
+    others = source.filter("first", F.col("kind") == 0, seconds_per_tuple=little)
+    second = shared.filter("second", F.col("kind") == 2, seconds_per_tuple=little)
+    second.union("both", others, seconds_per_tuple=little).output("rows", columns=["id", "kind"])
+    left = shared.filter("left", F.col("value") == 3, seconds_per_tuple=little)
+    right = source.filter("right", (F.col("value") == 3) & (F.col("kind") < 3), seconds_per_tuple=little)
+    pairs = left.join("pairs", right, on="value", within_seconds=0.5, seconds_per_tuple=little)
+    forward = pairs.filter("forward", F.col("id") < F.col("right_id"), seconds_per_tuple=little)
+    forward.output("pairs out", columns=["id", "right_id"], importance=0.5)
 
 
 def run_batches(network: ps.Network, path, count: int) -> ps.NetworkRun:
@@ -149,7 +152,7 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     spark, checkpoint, tmp_path, shedding
 ):
     network = ps.Network(checkpoint=checkpoint, latency_seconds=5, shedding=shedding, dwell_batches=0)
-    six_outputs(network, events(spark))
+    six_outputs(network, events(spark), costly_map=True)
     overloaded(network, seconds_per_tuple=3.0 / ROWS)  # 3 s of work in 2.5 s at headroom 0.8
     run = network.start(network.answers().writeStream.format("parquet").option("path", str(tmp_path / "out")))
     watched = run.watch()
@@ -220,13 +223,6 @@ def test_a_second_source_joins_and_unites_with_the_first(spark, checkpoint, tmp_
     assert joined.where("r.id < 350").count() == 350
 
 
-def refuse(error, said, build, spark, checkpoint):
-    network = ps.Network(checkpoint=checkpoint)
-    source = network.source("events", events(spark), row_id="id", event_time="at")
-    with pytest.raises(error, match=said):
-        build(network, source, spark)
-
-
 def _two_value_columns(network, source, spark):
     graph = ps.ValueGraph.of((0, 1, 1.0))
     source.output("a", value={"value": graph})
@@ -244,23 +240,33 @@ def _aggregate_of_aggregate(network, source, spark):
     network.answers()
 
 
-@pytest.mark.parametrize(
-    ("error", "said", "build"),
-    [
-        (InvalidInputError, "makes the column 'kind', which there is already", lambda n, s, _: s.map("m", kind=F.lit(1))),
-        (InvalidInputError, "must make columns", lambda n, s, _: s.map("m")),
-        (InvalidInputError, "must be a multiple of slide_seconds", lambda n, s, _: s.aggregate("a", window_seconds=5, slide_seconds=2)),
-        (InvalidInputError, "given twice", lambda n, s, _: s.filter("f", "kind = 1").filter("f", "kind = 1")),
-        (InvalidInputError, "must be a streaming DataFrame", lambda n, s, spark: n.source("x", spark.range(1), row_id="id")),
-        (InvalidInputError, "has no column 'nope'", lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
-        (InvalidInputError, "must name one column", lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
-        (NotSupportedError, "go by one column", _two_value_columns),
-        (NotSupportedError, "below a join only filters", _aggregate_below_join),
-        (NotSupportedError, "only outputs may", _aggregate_of_aggregate),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_built_is_refused_with_the_reason(error, said, build, spark, checkpoint):
-    refuse(error, said, build, spark, checkpoint)
+REFUSED = {
+    "makes the column 'kind', which there is already": (InvalidInputError, lambda n, s, _: s.map("m", kind=F.lit(1))),
+    "must make columns": (InvalidInputError, lambda n, s, _: s.map("m")),
+    "must be a multiple of slide_seconds": (
+        InvalidInputError,
+        lambda n, s, _: s.aggregate("a", window_seconds=5, slide_seconds=2),
+    ),
+    "given twice": (InvalidInputError, lambda n, s, _: s.filter("f", "kind = 1").filter("f", "kind = 1")),
+    "must be a streaming DataFrame": (
+        InvalidInputError,
+        lambda n, s, spark: n.source("x", spark.range(1), row_id="id"),
+    ),
+    "has no column 'nope'": (InvalidInputError, lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
+    "must name one column": (InvalidInputError, lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
+    "go by one column": (NotSupportedError, _two_value_columns),
+    "below a join only filters": (NotSupportedError, _aggregate_below_join),
+    "only outputs may": (NotSupportedError, _aggregate_of_aggregate),
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_what_cannot_be_built_is_refused_with_the_reason(said, spark, checkpoint):
+    error, build = REFUSED[said]
+    network = ps.Network(checkpoint=checkpoint)
+    source = network.source("events", events(spark), row_id="id", event_time="at")
+    with pytest.raises(error, match=said):
+        build(network, source, spark)
 
 
 def test_shedding_must_be_one_of_four(checkpoint):

@@ -34,14 +34,14 @@ class NetworkCounts:
 
     def on(self, arc: Arc) -> int:
         """Tuples that reached the lower end of an arc."""
-        if arc in self.kept:
-            return self.kept[arc]
-        source = arc[1] if arc[0] == OUTSIDE else arc[0]
-        return self.present.get(source, 0)
+        return self.kept[arc] if arc in self.kept else self.offered(arc)
 
     def offered(self, arc: Arc) -> int:
-        """Tuples that reached the drop of an arc; an input's are what its source put out."""
-        return self.present.get(arc[1] if arc[0] == OUTSIDE else arc[0], 0)
+        """Tuples that reached the drop of an arc."""
+        if arc[0] == OUTSIDE:
+            return self.present.get(arc[1], 0)
+        # What a source puts out is counted in front of the drop on its input.
+        return self.kept.get((OUTSIDE, arc[0]), self.present.get(arc[0], 0))
 
 
 class NetworkLearning:
@@ -112,6 +112,11 @@ class NetworkLearning:
             seconds_per_tuple=costs,
             selectivity=self._selectivity,
         )
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough batches were seen to know costs."""
+        return self._costs.costs() is not None
 
     @property
     def spreads(self) -> dict[Arc, Histogram]:

@@ -54,7 +54,7 @@ def _positions(network: Network) -> dict[str, tuple[float, float]]:
         for number, name in enumerate(sorted(names, key=lambda name: wanted[name])):
             rank[name] = number
     tallest = max(len(names) for names in columns)
-    at = {}
+    at: dict[str, tuple[float, float]] = {}
     for number, names in enumerate(columns):
         top = MARGIN + (tallest - len(names)) * (BOX_HEIGHT + GAP_Y) / 2
         for name in names:
@@ -77,7 +77,8 @@ def _arc_svg(arc: Arc, at: Mapping[str, tuple[float, float]], plan: NetworkPlan)
     drop = plan.drops.get(arc)
     if drop is None:
         return line
-    x, y = bend, (y1 + y2) / 2
+    # Near its end: arcs that leave one split lie on each other at their beginning.
+    x, y = x2 - 16, y2
     said = escape(str(drop))
     return (
         f'{line}<g><title>{said}</title><circle cx="{x:.0f}" cy="{y:.0f}" r="6" fill="{DROP}"/>'
@@ -88,7 +89,7 @@ def _arc_svg(arc: Arc, at: Mapping[str, tuple[float, float]], plan: NetworkPlan)
 
 def _box_svg(node: Source | Operator | Output, x: float, y: float, delivered: Mapping[str, float]) -> str:
     if isinstance(node, Source):
-        kind, small = "source", f"{node.tuples_per_second:,.4g} tuples/s"
+        kind, small = "source", f"{node.tuples_per_second:,.{0 if node.tuples_per_second >= 100 else 2}f} tuples/s"
     elif isinstance(node, Output):
         share = delivered.get(node.name)
         kind, small = "output", "output" if share is None else f"delivered {share:.0%}"
@@ -116,7 +117,7 @@ def quality_svg(
     """
     width, height, left, bottom, top = 260, 170, 40, 36, 24
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    low, high = min(xs), max(max(xs), min(xs) + 1e-9)
+    low, high = min(xs), max(*xs, min(xs) + 1e-9)
     most = max(*ys, 1e-9)
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -133,7 +134,8 @@ def quality_svg(
         f'<line x1="{left}" y1="{top}" x2="{left}" y2="{base}" stroke="{FAINT}"/>',
         f'<polyline points="{line}" fill="none" stroke="#2471a3" stroke-width="2"/>',
         f'<text x="{left}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}">{low:g}</text>',
-        f'<text x="{width - 12}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">{high:g}</text>',
+        f'<text x="{width - 12}" y="{base + 14}" {FONT} font-size="10" fill="{FAINT}" '
+        f'text-anchor="end">{high:g}</text>',
         f'<text x="{left - 4}" y="{top + 8}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">{most:g}</text>',
         f'<text x="{left - 4}" y="{base}" {FONT} font-size="10" fill="{FAINT}" text-anchor="end">0</text>',
         f'<text x="{(left + width) / 2:.0f}" y="{height - 6}" {FONT} font-size="10" fill="{INK}" '

@@ -41,6 +41,8 @@ class Drop:
 class NetworkPlan:
     """The drops of a whole network, and the reason in words; arcs that are not listed pass everything.
 
+    ``row`` is the row of the road map that the plan is from, 0 where nothing is dropped.
+
     >>> plan = NetworkPlan(drops={("", "events"): Drop(0.5)}, reason="load 1.80 > headroom 0.90")
     >>> plan.sheds, plan.keep(("", "events")), plan.keep(("events", "submits"))
     (True, 0.5, 1.0)
@@ -50,6 +52,7 @@ class NetworkPlan:
 
     drops: Mapping[Arc, Drop] = field(default_factory=dict)
     reason: str
+    row: int = 0
 
     def __post_init__(self) -> None:
         if not self.reason:
@@ -77,7 +80,7 @@ class NetworkPlan:
     def to_json(self) -> dict[str, Any]:
         """Convert to what JSON can hold."""
         listed = [[*arc, drop.keep, [list(range_) for range_ in drop.ranges]] for arc, drop in self.drops.items()]
-        return {"drops": listed, "reason": self.reason}
+        return {"drops": listed, "reason": self.reason, "row": self.row}
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> NetworkPlan:
@@ -86,4 +89,4 @@ class NetworkPlan:
             (above, below): Drop(keep, tuple((low, high) for low, high in ranges))
             for above, below, keep, ranges in fields["drops"]
         }
-        return NetworkPlan(drops=drops, reason=fields["reason"])
+        return NetworkPlan(drops=drops, reason=fields["reason"], row=fields["row"])

@@ -157,7 +157,7 @@ class ValueGraph:
         for piece in pieces:
             if len(piece) not in (3, 4):
                 raise InvalidInputError(
-                    f"a piece of a value graph is (low, high, utility) or (low, high, utility at low, utility at high), "
+                    "a piece of a value graph is (low, high, utility) or (low, high, utility at low, utility at high), "
                     f"got {tuple(piece)!r}"
                 )
         return ValueGraph(tuple(sorted((p[0], p[1], p[2], p[-1]) for p in pieces)))

@@ -22,20 +22,19 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from html import escape
+from typing import Any
 
 import numpy as np
 
-from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
 from penstock.model.network import OUTSIDE, Arc, Network
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.quality import Histogram
-from penstock.policy.places import Floats, Place, PlaceGraph, graph_arrays, place_graph
-from penstock.policy.roadmap_kernel import build_rows, place_keeps, spread_shares
+from penstock.policy.place_graph import Floats, PlaceGraph, graph_arrays, place_graph
+from penstock.policy.places import Place
+from penstock.policy.roadmap_build import Rule, check_options, rows_and_changes
+from penstock.policy.roadmap_kernel import place_keeps, spread_shares
 from penstock.policy.semantic import merged
-from penstock.policy.static_rule import static_order
-
-NO_ORDER = np.empty((0, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +112,7 @@ class RoadMap:
         drop_seconds: float = 0.0,
         chunk_size: float | None = None,
         spreads: Mapping[Arc, Histogram] | None = None,
-        rule: Literal["marginal", "static"] = "marginal",
+        rule: Rule = "marginal",
     ) -> RoadMap:
         """Work out all plans.
 
@@ -132,33 +131,10 @@ class RoadMap:
         rule
             See the module.
         """
-        if not 0 < step <= 1:
-            raise InvalidInputError(
-                f"step must be in (0, 1], got {step!r}; it is how far a share falls from row to row"
-            )
-        require_not_negative("drop_seconds", drop_seconds, meaning="the cost of a drop per tuple it sees")
-        if rule not in ("marginal", "static"):
-            raise InvalidInputError(f"rule must be 'marginal' or 'static', got {rule!r}; 'static' is the paper's")
-        if drop_seconds > 0:
-            least = least_step(network, drop_seconds)
-            if step <= least:
-                raise InvalidInputError(
-                    f"step must exceed drop_seconds over the least load coefficient, {least:g}, got {step!r}; "
-                    "a smaller drop costs more than it saves"
-                )
+        check_options(network, step=step, drop_seconds=drop_seconds, rule=rule)
         graph = place_graph(network, semantic=semantic, chunk_size=chunk_size, spreads=spreads)
-        rows, changes = [], []
-        for number, nodes in enumerate(graph.components()):
-            arrays: Any = graph_arrays(graph, nodes)
-            order = static_order(arrays) if rule == "static" else NO_ORDER
-            made, changed = build_rows(*arrays.values(), step, drop_seconds, order)
-            if len(made):
-                made[:, 3] = number
-                changed[:, 1] = np.array(nodes)[changed[:, 1].astype(np.int64)]
-                rows.append(made)
-                changes.append(changed)
-        merged_rows, merged_changes = _merge(rows, changes)
-        return RoadMap(network, graph, merged_rows, merged_changes, semantic=semantic)
+        rows, changes = rows_and_changes(graph, step=step, drop_seconds=drop_seconds, rule=rule)
+        return RoadMap(network, graph, rows, changes, semantic=semantic)
 
     def __len__(self) -> int:
         return len(self._savings)
@@ -196,7 +172,7 @@ class RoadMap:
             index=index,
             savings=saved,
             utility_lost=lost,
-            plan=NetworkPlan(drops=self._drops(index), reason=f"{reason}; {said}" if reason else said),
+            plan=NetworkPlan(drops=self._drops(index), reason=f"{reason}; {said}" if reason else said, row=index),
             cursors=self.cursors(index),
         )
 
@@ -223,11 +199,20 @@ class RoadMap:
     def coefficients(self, index: int) -> dict[str, float]:
         """Seconds saved per tuple of each source in a row; for random drops."""
         whole, left = self.network.coefficients(), self.network.coefficients(self.row(index).plan.arc_keep)
-        return {source.name: whole[(OUTSIDE, source.name)] - left[(OUTSIDE, source.name)] for source in self._sources}
+        names = [source.name for source in self.network.sources]
+        return {name: whole[(OUTSIDE, name)] - left[(OUTSIDE, name)] for name in names}
 
-    @property
-    def _sources(self) -> tuple[Any, ...]:
-        return self.network.sources
+    def _repr_html_(self) -> str:
+        """About a dozen rows, for notebooks."""
+        shown = sorted({round(n * (len(self) - 1) / 11) for n in range(12)})
+        lines = []
+        for index in shown:
+            row = self.row(index)
+            cursors = ", ".join(f"{name} {share:.0%}" for name, share in row.cursors.items())
+            cells = (f"{index}", f"{row.savings:.4g}", f"{row.utility_lost:.4g}", row.plan.describe(), cursors)
+            lines.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        head = "".join(f"<th>{name}</th>" for name in ("row", "savings", "utility lost", "drops", "delivered"))
+        return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
 
     def _drops(self, index: int) -> dict[Arc, Drop]:
         share, keeps = self._shares(index), self.keeps(index)
@@ -298,30 +283,3 @@ class RoadMap:
                 snapshots.append(target.copy())
                 taken = last
         return rows, snapshots
-
-
-def least_step(network: Network, drop_seconds: float) -> float:
-    """Smallest drop that pays for itself everywhere: D over the least load coefficient (STEP_SIZE must exceed it)."""
-    require_positive("drop_seconds", drop_seconds, meaning="the cost of a drop per tuple it sees")
-    coefficients = [found for found in network.coefficients().values() if found > 0]
-    return drop_seconds / min(coefficients) if coefficients else 0.0
-
-
-def _merge(rows: list[Floats], changes: list[Floats]) -> tuple[Floats, Floats]:
-    """Put the rows of parts that share nothing into one order, by ratio."""
-    if not rows:
-        return np.empty((0, 4)), np.empty((0, 3))
-    # Within a part the order stands, also where a ratio falls again.
-    keys = np.concatenate([np.maximum.accumulate(part[:, 2]) for part in rows])
-    order = np.argsort(keys, kind="stable")
-    gained = np.concatenate([np.diff(part[:, 0], prepend=0.0) for part in rows])[order]
-    lost = np.concatenate([np.diff(part[:, 1], prepend=0.0) for part in rows])[order]
-    first = np.cumsum([0, *(len(part) for part in rows[:-1])])
-    new_index = np.empty(len(order), dtype=np.int64)
-    new_index[order] = np.arange(len(order))
-    moved = np.concatenate([part + [start, 0, 0] for part, start in zip(changes, first, strict=True)])
-    moved[:, 0] = new_index[moved[:, 0].astype(np.int64)]
-    moved = moved[np.argsort(moved[:, 0], kind="stable")]
-    together = np.concatenate(rows)[order]
-    together[:, 0], together[:, 1] = np.cumsum(gained), np.cumsum(lost)
-    return together, moved

@@ -113,7 +113,7 @@ def _reach(
     target: Any, share: Any, moved: int, change: Any,
 ) -> float:  # fmt: skip
     """How far a place can move until the ratio of some place changes: a corner of a graph, or a drop that is met."""
-    far = share[moved]
+    far = float(share[moved])
     change[: len(kind)] = 0.0
     change[moved] = 1.0
     for node in range(moved + 1, len(kind)):
@@ -136,7 +136,7 @@ def _reach(
                 ends = _slope(piece_from, piece_low, piece_slope, node, share[node])[1]
                 if share[node] > ends + TINY:
                     far = min(far, (share[node] - ends) / change[node])
-    return far
+    return float(far)
 
 
 @njit(cache=True)

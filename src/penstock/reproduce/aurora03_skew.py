@@ -15,9 +15,14 @@ SHARED_SKEWS = (0.0, 0.5, 1.0)
 SHARED_EXCESSES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
+def seeds_of(*, full: bool) -> tuple[int, ...]:
+    """Seeds of the networks: more of them at the paper's size."""
+    return tuple(range(2003, 2003 + (20 if full else 4)))
+
+
 def fig11(*, full: bool) -> Figure:
     """Value utility lost by Random-LS against Semantic-LS, by skew of the utilities and by rate."""
-    seeds = tuple(range(2003, 2003 + (20 if full else 4)))
+    seeds = seeds_of(full=full)
     periods = 30 if full else 8
     ratios = np.empty((len(EXCESSES), len(SKEWS)))
     for column, skew in enumerate(SKEWS):
@@ -60,7 +65,7 @@ def fig11(*, full: bool) -> Figure:
 
 def fig12(*, full: bool) -> Figure:
     """Tuple utility lost by Input-Uniform against Random-LS, for 20 queries behind one operator."""
-    seeds = tuple(range(2003, 2003 + (20 if full else 4)))
+    seeds = seeds_of(full=full)
     periods = 30 if full else 8
     ratios = np.empty((len(SHARED_SKEWS), len(SHARED_EXCESSES)))
     for row, skew in enumerate(SHARED_SKEWS):

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.model.network import Network
 from penstock.policy.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 from penstock.policy.network_policy import NetworkPolicy, RoadMapPolicy
-from penstock.policy.places import place_graph
+from penstock.policy.place_graph import place_graph
 from penstock.sim.network_engine import Outcome, simulate
 from penstock.sim.workload import rate_for_excess
 

@@ -18,6 +18,8 @@ from penstock.policy.sequence import TuplePolicy
 from penstock.sim.tuple_queue import simulate
 from penstock.sim.tuple_stream import CALM_TUPLES, HIGHEST_SECONDS, TUPLES, TupleStream
 
+SEED = 2020
+DROPPED = "share of tuples dropped"
 TAU_SECONDS = 6.4e-3
 FULL_RUNS = 5_000
 # Sketches of 64 KB: 4 x 1,024 cells of two doubles.
@@ -81,9 +83,7 @@ def run_points(points: Sequence[Point], *, runs: int, policies: Sequence[str] = 
     """Run all policies on ``runs`` streams at each point, side by side on all cores where that pays."""
     share = max(1, min(50, runs // 4))
     starts = range(0, runs, share)
-    jobs = [
-        (point, tuple(policies), seed + start, min(share, runs - start)) for point in points for start in starts
-    ]
+    jobs = [(point, tuple(policies), seed + start, min(share, runs - start)) for point in points for start in starts]
     results = spread(_run_share, jobs, serial=runs * len(points) <= 40)
     gathered = []
     for number in range(len(points)):

@@ -114,7 +114,8 @@ def simulate(
         start, end = period * period_seconds, (period + 1) * period_seconds
         plan = policy.decide(NetworkLoad(tuples_per_second=rates, capacity=capacity))
         delivered = np.zeros((len(network.outputs), 2))
-        run_until(
+        run: Any = run_until
+        run(
             end, state, times, sources, values, *layout.arrays, *layout.drops(plan), queue, since, head, size, boundary,
             delivered, busy, lateness,
         )  # fmt: skip
@@ -139,9 +140,11 @@ def _arrivals(
     network: Network, rng: np.random.Generator, seconds: float, *, poisson: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Times, sources and values of all tuples, in order; sources start at random moments of their first interval."""
-    times, sources = [], []
+    times: list[np.ndarray] = []
+    sources: list[np.ndarray] = []
     for number, source in enumerate(network.sources):
         expected = seconds * source.tuples_per_second
+        own: np.ndarray
         if poisson:
             own = np.sort(rng.uniform(0, seconds, rng.poisson(expected)))
         else:

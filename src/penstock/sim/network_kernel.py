@@ -15,7 +15,7 @@ def _passes(arc: int, value: float, keep: Any, range_from: Any, range_low: Any, 
     for number in range(first, last):
         if range_low[number] <= value < range_high[number]:
             return False
-    return last > first or keep[arc] >= 1 or np.random.random() < keep[arc]  # noqa: NPY002 - numba has no Generator here
+    return bool(last > first or keep[arc] >= 1 or np.random.random() < keep[arc])  # noqa: NPY002 - numba has no Generator here
 
 
 @njit(cache=True)
@@ -26,9 +26,10 @@ def seed_kernel(seed: int) -> None:
 
 @njit(cache=True)
 def run_until(
-    end: float, state: Any, arrived_at: Any, arrived_from: Any, arrived_value: Any, seconds: Any, low: Any, out_from: Any,
-    out_arc: Any, out_to: Any, output_of: Any, keep: Any, range_from: Any, range_low: Any, range_high: Any, queue: Any,
-    since: Any, head: Any, size: Any, boundary: float, delivered: Any, busy: Any, lateness: Any,
+    end: float, state: Any, arrived_at: Any, arrived_from: Any, arrived_value: Any, seconds: Any, low: Any,
+    out_from: Any, out_arc: Any, out_to: Any, output_of: Any, keep: Any, range_from: Any, range_low: Any,
+    range_high: Any, queue: Any, since: Any, head: Any, size: Any, boundary: float, delivered: Any, busy: Any,
+    lateness: Any,
 ) -> None:  # fmt: skip
     """Serve operators in turn until ``end``, each up to a few tuples; arrivals enter as their time comes.
 

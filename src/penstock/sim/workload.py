@@ -68,7 +68,9 @@ def random_network(workload: Workload, *, seed: int, tuples_per_second: float = 
     13
     """
     rng = np.random.default_rng(seed)
-    kinds: list[Kind] = ["filter"] * (workload.filters - workload.queries) + ["union"] * workload.unions
+    filters: list[Kind] = ["filter"] * (workload.filters - workload.queries)
+    unions: list[Kind] = ["union"] * workload.unions
+    kinds = filters + unions
     # Queries of the same size, give or take one operator of each kind.
     owners = [n % workload.queries for n in range(len(kinds))]
     shuffled = rng.permutation(len(kinds))
@@ -89,7 +91,7 @@ def random_network(workload: Workload, *, seed: int, tuples_per_second: float = 
             ends += [name] * (2 if kind == "union" else 1)
         outputs.append(Output(name=f"out{query}", input=f"q{query}f0", value=_value_graph(workload, rng)))
         open_ends += [(name, query) for name in ends]
-    sources = _close(open_ends, inputs, query_of, workload.splits, tuples_per_second, rng)
+    sources = _close(open_ends, inputs, query_of, splits=workload.splits, tuples_per_second=tuples_per_second, rng=rng)
     operators = [
         Operator(
             name=name,
@@ -132,6 +134,7 @@ def _close(
     open_ends: list[tuple[str, int]],
     inputs: dict[str, list[str]],
     query_of: dict[str, int],
+    *,
     splits: int,
     tuples_per_second: float,
     rng: np.random.Generator,

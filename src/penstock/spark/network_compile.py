@@ -18,8 +18,9 @@ from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import Operator, Output, Source
-from penstock.spark.network_branches import KEY, LEFT, MOMENTS, RIGHT, VALUE, branch
-from penstock.spark.network_layout import Layout, layout_of, planner_of
+from penstock.model.quality import ValueGraph
+from penstock.spark.network_branches import KEY, MOMENTS, VALUE, branch
+from penstock.spark.network_layout import LEFT, RIGHT, Layout, layout_of, planner_of
 from penstock.spark.network_plan_column import network_plan_column
 from penstock.spark.network_stage import ARRIVAL, PLAN, PORT, ROW_HASH, TIME, TO, WEIGHT, Delivery, Stage, any_of
 from penstock.spark.network_steps import AggregateStep, JoinStep, OutputStep
@@ -115,6 +116,10 @@ def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int) -> list[C
         place = f"{delivery.above}>{delivery.port}"
         counted.append(F.count_if(delivery.flag).alias(f"reached:{place}"))
         counted.append(F.sum(F.when(delivery.flag, F.col(WEIGHT) * delivery.factor)).alias(f"weight:{place}"))
+        node = next(n for n in stage.network.nodes if n.name == delivery.port)
+        if isinstance(node, Output) and node.value is not None:
+            worth = _worth(node.value, F.col(str(stage.steps.value_column)).cast("double"))
+            counted.append(F.sum(F.when(delivery.flag, worth)).alias(f"worth:{place}"))
     if level == 0:
         micros = F.unix_micros(F.col(ARRIVAL))
         counted += [
@@ -124,6 +129,15 @@ def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int) -> list[C
             F.avg(micros).alias("mean_micros"),
         ]
     return counted
+
+
+def _worth(graph: ValueGraph, value: Column) -> Column:
+    """Utility of each row by its value."""
+    found = F.lit(0.0)
+    for low, high, at_low, at_high in graph.pieces:
+        slope = (at_high - at_low) / (high - low)
+        found = F.when((value >= low) & (value < high), F.lit(at_low) + (value - low) * slope).otherwise(found)
+    return found
 
 
 def _element(delivery: Delivery, network: Network, layout: Layout) -> Column:

@@ -37,7 +37,7 @@ def planner_of(network: Network) -> NetworkPlanner:
 
 def layout_of(network: Network) -> Layout:
     """Check that the network can be compiled, and number its parts."""
-    model, steps = network.model, network.steps
+    model = network.model
     levels: dict[str, int] = {}
     below_join: dict[str, str] = {}
     ports: dict[str, int] = {}
@@ -65,7 +65,7 @@ def layout_of(network: Network) -> Layout:
         elif isinstance(node, (Source, Output)) or node.kind == "aggregate":
             ports[name] = len(ports)
     _check(network)
-    semantic = semantic_arcs(model) if network.shedding == "semantic" else frozenset()
+    semantic = semantic_arcs(model)
     graphs = [output.value for output in model.outputs if output.value is not None]
     edges = value_edges(graphs, [])
     lanes = tuple(pairwise(edges))

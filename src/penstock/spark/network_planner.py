@@ -23,6 +23,14 @@ class NetworkPlanner(Planner):
             return replace(self.governor, policy=KeepAll())
         return replace(self.governor, policy=PlanTable.from_json(fields), latency_seconds=fields["latency_seconds"])
 
-    def publish(self, table: PlanTable, *, latency_seconds: float) -> None:
+    def publish(self, table: PlanTable, *, latency_seconds: float, shedding: str) -> None:
         """Replace the table that the next batches are planned with."""
-        self.log.publish_table(TABLE, {**table.to_json(), "latency_seconds": latency_seconds})
+        fields = {**table.to_json(), "latency_seconds": latency_seconds, "shedding": shedding}
+        self.log.publish_table(TABLE, fields)
+
+    def published(self, *, shedding: str) -> tuple[PlanTable, float] | None:
+        """The table of an earlier run that shed in the same way, and its latency target; None if there is none."""
+        fields = self.log.table(TABLE)
+        if fields is None or fields["shedding"] != shedding:
+            return None
+        return PlanTable.from_json(fields), float(fields["latency_seconds"])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,21 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control.network_learning import NetworkCounts, NetworkLearning, with_values
+from penstock.control.network_learning import NetworkLearning, with_values
 from penstock.model.batch import Batch
-from penstock.model.network import OUTSIDE, Arc, arc_name
+from penstock.model.load import Cost
 from penstock.model.network import Network as NetworkModel
+from penstock.model.network import arc_name
 from penstock.model.network_plan import NetworkPlan
 from penstock.policy.latency_target import best_target
-from penstock.policy.plan_table import PlanTable, TableRow, input_uniform_table, keep_all_table, road_map_table
+from penstock.policy.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
 from penstock.policy.roadmap import RoadMap
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_planner import NetworkPlanner
-from penstock.spark.runtime import Run
+from penstock.spark.network_status import NetworkBatch, OutputStatus, Reporter
+from penstock.spark.runtime import REMEMBERED_BATCHES, Run
 from penstock.spark.storage import Folder
 
 if TYPE_CHECKING:
@@ -35,56 +38,6 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 REBUILD_EVERY_BATCHES = 3
 ALLOW_MULTIPLE = "spark.sql.streaming.statefulOperator.allowMultiple"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArcCount:
-    """Rows at the drop of one arc in one batch; ``offered = kept + shed``."""
-
-    arc: Arc
-    offered: int
-    kept: int
-    shed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputStatus:
-    """What one output got in one batch.
-
-    Attributes
-    ----------
-    delivered
-        Share of its rows that arrived, as measured by their weights; of drops by value, by what was counted at them.
-    utility
-        What that is worth by its loss-tolerance or value graph, times what the latency leaves of it.
-    latency_seconds
-        Arrival to commit of the oldest row; None where it is not known.
-    row, reason
-        The row of the road map in force, and why.
-    """
-
-    name: str
-    delivered: float
-    utility: float
-    latency_seconds: float | None
-    row: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkBatch:
-    """One finished batch of a network."""
-
-    batch: Batch
-    plan: NetworkPlan
-    arcs: tuple[ArcCount, ...]
-    outputs: tuple[OutputStatus, ...]
-    operator_tuples: Mapping[str, int]
-
-    @property
-    def utility(self) -> float:
-        """Utility of all outputs together."""
-        return sum(output.utility for output in self.outputs)
 
 
 def start_network(network: Network, writer: DataStreamWriter) -> NetworkRun:
@@ -125,17 +78,23 @@ class NetworkRun(Run):
     """
 
     def __init__(self, *, network: Network, layout: Layout, planner: NetworkPlanner, writer: DataStreamWriter) -> None:
-        self._network, self._layout, self._network_planner = network, layout, planner
+        self._network, self._network_planner = network, planner
         model = network.model
+        self._reporter = Reporter(network=model, steps=network.steps, layout=layout)
         edges = [edge for output in model.outputs if output.value for edge in output.value.edges]
         self._learning = NetworkLearning(with_values(model, (min(edges), max(edges))) if edges else model)
         self._statistics = self._learning.network()
         self._latency_seconds = network.governor.latency_seconds
-        self._network_batches: list[NetworkBatch] = []
+        self._network_batches: deque[NetworkBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._since_rebuild = 0
         self._arc_ledger = planner.log.path / "arcs"
-        self._table = self._make_table()
-        planner.publish(self._table, latency_seconds=self._latency_seconds)
+        # What an earlier run has learned stands until this one knows better.
+        earlier = planner.published(shedding=network.shedding)
+        self._resumed = earlier is not None
+        self._table = earlier[0] if earlier else self._make_table()
+        if earlier and network.latency_chosen:
+            self._latency_seconds = earlier[1]
+        self._publish_table()
         first = next(iter(network.steps.sources.values())).frame
         super().__init__(
             spark=first.sparkSession,
@@ -160,6 +119,11 @@ class NetworkRun(Run):
         return self._latency_seconds
 
     @property
+    def learned_cost(self) -> Cost | None:
+        """What a batch costs: to start, and per row of the sources that is processed whole or dropped at once."""
+        return self._controller.guidance(now=0.0).cost
+
+    @property
     def network_batches(self) -> list[NetworkBatch]:
         """Batches that this run has finished, oldest first."""
         with self._changed:
@@ -169,8 +133,8 @@ class NetworkRun(Run):
     def outputs(self) -> dict[str, OutputStatus]:
         """What each output got in the last batch."""
         with self._changed:
-            last = self._network_batches[-1:]
-        return {output.name: output for batch in last for output in batch.outputs}
+            last = self._network_batches[-1] if self._network_batches else None
+        return {output.name: output for output in last.outputs} if last else {}
 
     @property
     def arc_ledger_path(self) -> Path:
@@ -187,49 +151,55 @@ class NetworkRun(Run):
     def _counts(self, progress: Progress) -> Any:
         return progress.observed.get(self._network_planner.name)
 
-    def _handle(self, progress: Progress) -> None:
-        self._progress = progress
-        super()._handle(progress)
-
     def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn costs from the work that was done, not from the rows that survived somewhere."""
         if self._failure is not None:
             return
         metrics = {name: value for found in progress.observed.values() for name, value in found.items()}
-        counts = self._network_counts(metrics)
-        decision = self._log.decision(batch.batch_id)
-        plan = decision.plan.network if decision and decision.plan.network else NetworkPlan(reason=batch.reason)
-        previous = self._network_batches[-1].batch.started_at if self._network_batches else None
-        collected = batch.started_at - previous if previous is not None and batch.started_at is not None else None
         try:
-            self._learning.learn(counts, seconds=batch.duration_seconds, collected_seconds=collected)
-            self._statistics = self._learning.network()
-            share = self._learning.work_share(counts, self._statistics)
-            worked = round(batch.offered * share)
+            worked = self._take_counts(batch, metrics)
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
             return
         super()._learn(replace(batch, kept=worked, shed=batch.offered - worked), progress)
+        self._since_rebuild += 1
+
+    def _take_counts(self, batch: Batch, metrics: Mapping[str, Any]) -> int:
+        """Learn the statistics of the network and report; return how many rows, processed whole, cost as much."""
+        counts = self._reporter.counts(metrics)
+        decision = self._log.decision(batch.batch_id)
+        plan = decision.plan.network if decision and decision.plan.network else NetworkPlan(reason=batch.reason)
+        previous = self._network_batches[-1].batch.started_at if self._network_batches else None
+        collected = batch.started_at - previous if previous is not None and batch.started_at is not None else None
+        self._learning.learn(counts, seconds=batch.duration_seconds, collected_seconds=collected)
+        self._statistics = self._learning.network()
         done = NetworkBatch(
             batch=batch,
             plan=plan,
-            arcs=self._arc_counts(counts),
-            outputs=self._output_statuses(batch, plan, metrics, counts),
+            arcs=self._reporter.arcs(counts),
+            outputs=self._reporter.outputs(batch, plan, metrics, statistics=self._statistics),
             operator_tuples={name: int(tuples) for name, tuples in self._learning.taken(counts).items()},
         )
         self._write_arcs(done)
         with self._changed:
             self._network_batches.append(done)
-        self._since_rebuild += 1
+        return round(batch.offered * self._learning.work_share(counts, self._statistics))
 
     def _publish(self) -> None:
         super()._publish()
-        if self._since_rebuild >= REBUILD_EVERY_BATCHES and self._failure is None:
+        # The table of an earlier run is better than one from costs that are guessed.
+        due = self._since_rebuild >= REBUILD_EVERY_BATCHES and (self._learning.ready or not self._resumed)
+        if due and self._failure is None:
             self._since_rebuild = 0
             self._table = self._make_table()
             self._latency_seconds = self._choose_latency()
-            self._network_planner.publish(self._table, latency_seconds=self._latency_seconds)
+            self._publish_table()
+
+    def _publish_table(self) -> None:
+        self._network_planner.publish(
+            self._table, latency_seconds=self._latency_seconds, shedding=self._network.shedding
+        )
 
     def _make_table(self) -> PlanTable:
         shedding, statistics = self._network.shedding, self._statistics
@@ -256,87 +226,6 @@ class NetworkRun(Run):
             headroom=self._network.governor.headroom,
         )
         return chosen.latency_seconds
-
-    def _network_counts(self, metrics: Mapping[str, Any]) -> NetworkCounts:
-        layout = self._layout
-        present = {
-            name.removeprefix("present:"): int(v or 0) for name, v in metrics.items() if name.startswith("present:")
-        }
-        kept = {arc: int(metrics.get(f"kept:{n}") or 0) for n, arc in enumerate(layout.arcs)}
-        lanes = {
-            arc: {lane: int(metrics.get(f"lane:{layout.arcs.index(arc)}:{n}") or 0) for n, lane in enumerate(ranges)}
-            for arc, ranges in layout.lanes.items()
-        }
-        return NetworkCounts(present=present, kept=kept, lanes=lanes)
-
-    def _arc_counts(self, counts: NetworkCounts) -> tuple[ArcCount, ...]:
-        found = []
-        for arc in self._layout.arcs:
-            kept = counts.kept[arc]
-            # An arc out of a source begins behind the drop in front of it.
-            source = arc[0] in self._network.steps.sources
-            offered = counts.kept[(OUTSIDE, arc[0])] if source else counts.offered(arc)
-            found.append(ArcCount(arc=arc, offered=offered, kept=kept, shed=offered - kept))
-        return tuple(found)
-
-    def _output_statuses(
-        self, batch: Batch, plan: NetworkPlan, metrics: Mapping[str, Any], counts: NetworkCounts
-    ) -> tuple[OutputStatus, ...]:
-        row = self._row_in_force(plan)
-        found = []
-        for output in self._network.model.outputs:
-            end = output.name
-            if self._network.steps.steps.get(output.input).__class__.__name__ == "AggregateStep":
-                end = output.input
-            reached = sum(
-                int(v or 0) for name, v in metrics.items() if name.startswith("reached:") and name.endswith(f">{end}")
-            )
-            weight = sum(
-                float(v or 0) for name, v in metrics.items() if name.startswith("weight:") and name.endswith(f">{end}")
-            )
-            delivered = min(1.0, reached / weight) if weight else self._expected(output.name, row)
-            delivered *= self._kept_by_value(output.name, plan, counts)
-            if output.value is not None and row is not None:
-                worth = row.utilities.get(output.name, 0.0)
-            else:
-                worth = output.importance * output.loss.utility(delivered)
-            if output.latency is not None and batch.latency_seconds is not None:
-                worth *= output.latency.utility(batch.latency_seconds)
-            found.append(
-                OutputStatus(
-                    name=output.name,
-                    delivered=delivered,
-                    utility=worth,
-                    latency_seconds=batch.latency_seconds,
-                    row=row.index if row else 0,
-                    reason=plan.reason,
-                )
-            )
-        return tuple(found)
-
-    def _expected(self, name: str, row: TableRow | None) -> float:
-        return row.cursors.get(name, 1.0) if row else 1.0
-
-    def _row_in_force(self, plan: NetworkPlan) -> TableRow | None:
-        """The row that a plan is of; of a table that was replaced since, the row with the same drops or none."""
-        return next((row for row in self._table.rows if row.plan.drops == plan.drops), None)
-
-    def _kept_by_value(self, output: str, plan: NetworkPlan, counts: NetworkCounts) -> float:
-        """Share that drops by value above an output have left: survivors of those have no larger weight."""
-        share = 1.0
-        for arc in plan.drops:
-            if plan.drops[arc].ranges and output in self._below(arc[1]):
-                offered = next(count for count in self._arc_counts(counts) if count.arc == arc)
-                share *= offered.kept / offered.offered if offered.offered else 1.0
-        return share
-
-    def _below(self, name: str) -> set[str]:
-        found = {name}
-        for node in self._network.model.order:
-            inputs = () if node.name == name else getattr(node, "inputs", None) or (getattr(node, "input", None),)
-            if found & set(inputs):
-                found.add(node.name)
-        return found
 
     def _write_arcs(self, done: NetworkBatch) -> None:
         """Append the counts of a batch, flushed to disk."""

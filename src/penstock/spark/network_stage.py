@@ -14,7 +14,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.model.network import OUTSIDE, Arc, Network, Operator, Source
+from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source, inputs_of
 from penstock.spark.network_steps import FilterStep, MapStep, Steps
 from penstock.spark.sampler import WHOLE
 
@@ -62,8 +62,7 @@ class Stage:
         found = []
         for end in ends:
             node = self._node(end)
-            inputs = node.inputs if isinstance(node, Operator) else (node.input,)  # type: ignore[union-attr]
-            for above in inputs:
+            for above in inputs_of(node):
                 if above in self._present:
                     flag, factor = self._cross((above, end))
                     found.append(Delivery(port=end, above=above, flag=flag, factor=factor))
@@ -122,7 +121,7 @@ class Stage:
         self.frame = self.frame.withColumn(column, flag)
         self._present[name] = F.col(column)
 
-    def _node(self, name: str) -> object:
+    def _node(self, name: str) -> Source | Operator | Output:
         return next(node for node in self.network.nodes if node.name == name)
 
 

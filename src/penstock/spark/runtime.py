@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control.controller import Controller
 from penstock.model import errors
 from penstock.model.batch import Batch
+from penstock.model.branches import BranchCounts
 from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
-from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
+from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -248,6 +249,8 @@ class Run:
             previous_started_at=self._previous_started_at,
             tuples_per_unit=known.tuples_per_unit,
         )
+        if (branches := self._branches(progress)) is not None:
+            batch = replace(batch, outputs=branches.drops())
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
         self._learn(batch, progress)
@@ -264,14 +267,18 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
+    def _branches(self, progress: Progress) -> BranchCounts | None:
+        return read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+
     def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
-            branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
             sampled = (self._counts(progress) or {}).get("sampled_keys")
-            self._controller.learn(batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled)
+            self._controller.learn(
+                batch, offset_units=progress.offset_units, branches=self._branches(progress), sampled_keys=sampled
+            )
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)

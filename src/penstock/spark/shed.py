@@ -21,7 +21,8 @@ from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
 from penstock.spark.kafka import KafkaSource
-from penstock.spark.outputs import OUTPUT_METRICS, WindowAggregate, Windows, answer_outputs
+from penstock.spark.output_metrics import OUTPUT_METRICS
+from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
