@@ -1,10 +1,16 @@
 """A standalone master and two workers, own processes: the query goes on when one of them is killed."""
 
+import os
+
 import pytest
 
 from benchmarks.cluster import check, kill_in_burst
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(os.environ.get("CI") != "true", reason="takes a minute and a half: in CI, or with make cluster"),
+]
 
 
 def test_a_worker_killed_in_a_burst_costs_nothing_that_was_committed(spark, tmp_path):

@@ -109,7 +109,7 @@ class Broker:
         """Create a topic that is not there yet."""
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 2})
         admin.create_topics([NewTopic(name, num_partitions=partitions)])[name].result(30)
 
     def _answers(self) -> bool:
@@ -121,7 +121,7 @@ class Broker:
             if probe.connect_ex(("127.0.0.1", self._ports[0])) != 0:
                 return False
         try:
-            return bool(AdminClient({"bootstrap.servers": self.servers}).list_topics(timeout=5).brokers)
+            return bool(AdminClient({"bootstrap.servers": self.servers, "log_level": 2}).list_topics(timeout=5).brokers)
         except KafkaException:
             return False
 

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from penstock.spark.network_layout import LEFT, RIGHT, Layout
 from penstock.spark.network_stage import PORT, ROW_HASH, TIME, WEIGHT
 from penstock.spark.network_steps import AggregateStep, JoinStep
+from penstock.spark.session import is_remote
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -47,6 +48,10 @@ def branch(tagged: DataFrame, network: Network, layout: Layout) -> DataFrame:
         parts.append(_windows(columns, nulls, types, aggregates, layout))
     for name, step in joins.items():
         parts.append(_pairs(columns, paired, name, step, layout))
+    if is_remote(spark):
+        # Spark Connect looks names up when the query starts, when a temporary view is gone: the frame goes along.
+        text = " UNION ALL ".join(parts).replace("{", "{{").replace("}", "}}")
+        return spark.sql("WITH shared AS (SELECT *, rand(1) AS __once FROM {tagged}) " + text, tagged=tagged)
     view = f"penstock_{uuid.uuid4().hex}"
     tagged.createOrReplaceTempView(view)
     try:

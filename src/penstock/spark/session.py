@@ -63,6 +63,11 @@ def local_session(
         return builder.getOrCreate()
 
 
+def is_remote(spark: SparkSession) -> bool:
+    """Tell whether a session is one of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 @contextmanager
 def _standard_error_to(path: Path | None) -> Iterator[None]:
     """Start child processes with another standard error; this process keeps its own."""
