@@ -14,7 +14,7 @@ ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
 endif
 
-.PHONY: help setup demo test lint format bench reproduce kafka cluster kill-test clean
+.PHONY: help setup demo test lint format bench reproduce kafka cluster soak kill-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ kafka: setup ## Start a broker and run the example from Kafka to Kafka, verified
 
 cluster: setup ## Run a job on a cluster of two workers and kill one of them in a burst
 	@$(BIN)/python -m benchmarks.cluster $(ARGS)
+
+soak: setup ## Bursts of 50x and a million keys on a cluster while workers and drivers are killed (5 minutes)
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 kill-test: setup ## Kill a running query 20 times and check that each replay sheds the same tuples
 	@$(BIN)/python -m benchmarks.replay --kills 20 $(ARGS)

@@ -12,15 +12,18 @@ from rich.progress import Progress
 from benchmarks.answers import answers_with_bounds
 from benchmarks.concept import native_rates, window_intake, window_latency
 from benchmarks.kafka import kafka
+from benchmarks.kernel import kernels
 from benchmarks.mechanism import mechanisms
 from benchmarks.network import networks
+from benchmarks.operators import wrapper_overhead
+from benchmarks.outputs import outputs_under_overload
 from benchmarks.overload import overload
 from benchmarks.roadmap import gaps, speed
 from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism", "answers", "concept", "roadmap", "network")
+PARTS = ("idle", "overload", "mechanism", "answers", "outputs", "concept", "roadmap", "network", "kernel", "operator")
 # Needs Maven Central once: only when asked for.
 ON_REQUEST = ("kafka",)
 
@@ -63,6 +66,12 @@ def main() -> None:
             tables += [speed(progress), gaps(progress)]
         if "network" in chosen:
             tables += networks(spark, progress)
+        if "outputs" in chosen:
+            tables += outputs_under_overload(spark, progress)
+        if "kernel" in chosen:
+            tables.append(kernels(progress))
+        if "operator" in chosen:
+            tables.append(wrapper_overhead(spark, progress))
     for table in tables:
         console.print(table)
 

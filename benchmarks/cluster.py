@@ -49,7 +49,7 @@ def kill_in_burst(folder: str, *, seconds: float) -> list[str]:
         gives_up_at = time.monotonic() + 120
         while job.poll() is None and time.monotonic() < gives_up_at:
             time.sleep(0.2)
-            if any(batch.offered > 20_000 for batch in (Ledger(ledger).batches() if ledger.exists() else ())):
+            if any(batch.offered > 10_000 for batch in (Ledger(ledger).batches() if ledger.exists() else ())):
                 cluster.kill_worker(1)
                 print("a worker was killed in the burst", flush=True)
                 break
@@ -122,9 +122,7 @@ def _wrong_windows(spark: SparkSession, folder: str, survivors: DataFrame) -> li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--seconds", type=float, default=10.0, help="length of the quiet phase; the burst is twice that"
-    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="half the length of the burst")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-cluster-", ignore_cleanup_errors=True) as folder:
         failures = kill_in_burst(folder, seconds=chosen.seconds)

@@ -20,7 +20,9 @@ def main(folder: str, seconds: float = 10.0) -> None:
     for name, value in {**SHORT_BATCHES, "spark.sql.shuffle.partitions": "2"}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    timetable = Arrivals.of((seconds, 1_000), (2 * seconds, 60_000), (2 * seconds, 1_000))
+    spark.range(1_000).repartition(2).count()  # waits until the executors are there
+    # New executors compile for a while: the burst comes when that is over.
+    timetable = Arrivals.of((25 + seconds, 500), (2 * seconds, 25_000), (2 * seconds, 500))
     events = bursty_stream(spark, timetable, epoch=time.time() + 5)
     shedder = ps.shed(latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="id", arrival="arrived")
     windows = (

@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pyspark.sql import SparkSession
 
 from penstock.spark.session import local_session
 
 pytest_plugins = ["tests.kafka"]
+
+# The same examples in every run, so that a change is judged by what it changes; for new ones run
+# pytest --hypothesis-profile=new.
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("new", deadline=None)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.policy.priority import Priority
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.backfill import Backfilled
     from penstock.spark.network import Network
     from penstock.spark.network_run import NetworkRun
     from penstock.spark.network_status import OutputStatus
@@ -48,6 +49,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AverageLatency",
+    "Backfilled",
     "Batch",
     "ConceptDriven",
     "Cost",
@@ -111,6 +113,7 @@ __all__ = [
 # should not wait for the rest of it.
 _HOMES = {
     "AverageLatency": "penstock.policy.constraint",
+    "Backfilled": "penstock.spark.backfill",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",

@@ -44,7 +44,23 @@ def _parser() -> argparse.ArgumentParser:
     reproduce = commands.add_parser("reproduce", help="compute the papers' figures again")
     add_arguments(reproduce)
     reproduce.set_defaults(run=_reproduce)
+
+    backfill = commands.add_parser("backfill", help="make the answers of a burst exact afterwards (docs/backfill.md)")
+    backfill.add_argument("build", metavar="MODULE:FUNCTION", help="gets a session, returns (shedder, query, window)")
+    backfill.add_argument("--into", required=True, metavar="FOLDER", help="where rows and exact answers go")
+    backfill.set_defaults(run=_backfill)
     return parser
+
+
+def _backfill(chosen: argparse.Namespace) -> int:
+    from penstock.spark.backfill import run_backfill
+
+    done = run_backfill(chosen.build, into=chosen.into)
+    print(
+        f"{done.batches} batches read again: {done.rows:,} rows, of which {done.shed:,} had been shed; "
+        f"exact answers are in {chosen.into}/exact"
+    )
+    return 0
 
 
 def _demo(chosen: argparse.Namespace) -> int:

@@ -5,15 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.control.workshop import (
-    Learned,
-    PartitionReport,
-    PartitionState,
-    WorkPlan,
-    Workshop,
-    budget_seconds,
-    plan_work,
-)
+from penstock.control.workplan import Learned, PartitionState, WorkPlan, budget_seconds, plan_work
+from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.errors import InvalidInputError
 from penstock.policy.constraint import AverageLatency, MaximumLatency
 from penstock.policy.density import Density

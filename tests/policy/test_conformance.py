@@ -14,6 +14,7 @@ from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
+from penstock.policy.least_error import LeastError
 from penstock.policy.plan_table import PlanTable, TableRow
 from penstock.policy.priority import Priority
 
@@ -24,6 +25,7 @@ POLICIES = [
     Priority(keep={"vip": 1.0, "bot": 0.1}, listed_share=0.2),
     ConceptDriven(),
     ConceptDriven(keep=0.1, rule="proportional", wins="coverage"),
+    LeastError(),
     PlanTable(
         rows=(
             TableRow(index=0, work_share=1.0, plan=NetworkPlan(reason="row 0")),

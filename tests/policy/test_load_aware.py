@@ -12,7 +12,7 @@ from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLat
 from penstock.policy.density import Density
 from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan, new_shedder, utility_of
 from penstock.policy.sequence import decide
-from penstock.policy.shedding import NOP, RUN, START, STABILIZING, keeps, learn, queuing_seconds, sent
+from penstock.policy.shedding import NOP, RUN, STABILIZING, START, keeps, learn, queuing_seconds, sent
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import items_of
 
@@ -79,8 +79,14 @@ def test_a_window_forgets_what_is_older():
     window = np.zeros(2)
     shedder = running(WindowLatency(seconds=1.0, tuples=2))
 
-    # Waits 0 and 2 fill the window; 2 + 3 is too much; after the queue has drained, 2 + 0 fits and pushes the first out.
-    assert fates(shedder, [(0.0, 2.0), (0.0, 3.0), (2.0, 1.0), (5.0, 1.0), (6.0, 1.0)], window) == [True, True, False, True, True]  # fmt: skip
+    # Waits 0 and 2 fill the window; 2 + 3 is too much; once the queue has drained, 2 + 0 fits and the first goes.
+    assert fates(shedder, [(0.0, 2.0), (0.0, 3.0), (2.0, 1.0), (5.0, 1.0), (6.0, 1.0)], window) == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert sorted(window) == [0.0, 0.0]
 
 

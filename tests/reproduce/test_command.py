@@ -65,9 +65,9 @@ def test_an_unknown_figure_is_answered_with_the_known_ones(capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "reproduce takes one of PAPER/FIGURE, --list and --report FILE; for the names"),
-        (["sampling/example1", "--list"], "reproduce takes one of"),
-        (["--list", "--json", "figure.json"], "--json and --plot are for one figure; name it, as in"),
+        ([], "reproduce takes PAPER/FIGURE, --report FILE or both, or else --list; for the names"),
+        (["sampling/example1", "--list"], "reproduce takes PAPER/FIGURE"),
+        (["--list", "--json", "figure.json"], "--json and --plot are for one figure without --report; name it, as in"),
         (["--report", "report"], "the report must be a file that ends in .md, got 'report'; its plots"),
         (["sampling/example1", "--json", "/proc/none/figure.json"], "cannot write: "),
         (["sampling/example1", "--plot", "figure.none"], "cannot plot to 'figure.none': "),
@@ -149,6 +149,20 @@ def test_the_report_holds_every_figure_with_its_plot(small_catalogue, broken_fig
         assert f"## {name}\n" in page
         assert f"]({plot})" in page
         assert (tmp_path / plot).read_bytes().startswith(PNG)
+
+
+def test_one_figure_can_be_renewed_on_the_page(small_catalogue, broken_figure, tmp_path):
+    path = tmp_path / "report.md"
+    main(["reproduce", "--report", str(path)])
+    before = path.read_text(encoding="utf-8")
+
+    assert main(["reproduce", "fake/broken", "--full", "--report", str(path)]) == 1
+
+    after = path.read_text(encoding="utf-8")
+    assert "| size | quick |" in before
+    assert "| size | quick |" not in after
+    assert "Printed by `penstock reproduce fake/broken --full`." in after
+    assert all(f"## {name}\n" in after for name in FIGURES)
 
 
 def test_the_report_is_the_same_to_the_byte_each_time(small_catalogue, tmp_path):

@@ -163,7 +163,7 @@ def test_empty_cells_count_as_the_mean_and_do_not_spoil_the_comparison():
 
 
 def test_theorem_5_by_monte_carlo():
-    """4,096 equally frequent items, costs 1 to 64, 55 columns: a row estimates 32.085 for cost 1, 32.915 for cost 64."""
+    """4,096 equally frequent items, costs 1 to 64, 55 columns: 32.085 is expected for cost 1, 32.915 for cost 64."""
     costs = np.repeat(np.arange(1.0, 65.0), 64)
     numbers = items(range(4096))
     cheap, dear, draws = 0.0, 0.0, 1_000

@@ -42,6 +42,31 @@ def error_of(action) -> str:
     return "nothing was raised"
 
 
+def aggregates(spark: SparkSession, folder: str) -> list[float]:
+    """Answers with bounds: the count of every window, between its bounds."""
+    shedder = always_shedding(f"{folder}/bounds", ps.Uniform(keep=0.4))
+    kept = numbers(spark).transform(shedder).withWatermark("timestamp", "0 seconds")
+    counted = kept.groupBy(F.window("timestamp", "1 second")).agg(ps.count().alias("n"), ps.sum("value").alias("s"))
+    out = f"{folder}/bounds-out"
+    writer = counted.select("n.*", F.col("s.value").alias("total")).writeStream.format("parquet").option("path", out)
+    finish_batches(shedder.start(writer), 4)
+    row = spark.read.parquet(out).orderBy("total").first()
+    return [row.lower, row.value, row.upper, row.share]
+
+
+def network(spark: SparkSession, folder: str) -> list[object]:
+    """Two outputs behind one filter, in one query."""
+    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=600, probe_tuples=10**9)
+    even = built.source("numbers", numbers(spark), row_id="value").filter("even", F.col("value") % 2 == 0)
+    even.output("rows", columns=["value"])
+    even.filter("by ten", F.col("value") % 10 == 0).output("tens", columns=["value"])
+    run = built.start(built.answers().writeStream.format("parquet").option("path", f"{folder}/network-out"))
+    watched = run.watch()
+    first = next(watched)
+    run.stop()
+    return [first.offered, spark.read.parquet(f"{folder}/network-out").where("output = 'tens'").count() >= 500]
+
+
 def main(folder: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
@@ -77,6 +102,8 @@ def main(folder: str) -> None:
     written = spark.read.parquet(target).where(F.col("value") < 5_000)
     found["each"] = [written.count() == batches[0].kept, written.agg(F.min("weight")).first()[0], batches[0].offered]
 
+    found["aggregates"] = aggregates(spark, folder)
+    found["network"] = network(spark, folder)
     plain = always_shedding(f"{folder}/plain", ps.Uniform(keep=0.5))
     found["collected"] = error_of(lambda: spark.range(5).transform(plain).collect())
     damaged = f"{folder}/damaged"

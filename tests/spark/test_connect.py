@@ -42,6 +42,17 @@ def test_each_batch_goes_to_a_function_on_the_server(found):
     assert found["each"] == [True, 2.0, 5_000]
 
 
+def test_aggregates_come_with_bounds(found):
+    lower, value, upper, share = found["aggregates"]
+    assert lower < value < upper
+    assert lower < 5_000 < upper
+    assert share == pytest.approx(0.4, abs=0.05)
+
+
+def test_a_network_runs(found):
+    assert found["network"] == [5_000, True]
+
+
 def test_what_cannot_work_says_so(found):
     assert "works on a streaming DataFrame" in found["collected"]
     assert found["damaged"].startswith("PlanLogError: ")

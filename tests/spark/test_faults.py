@@ -10,6 +10,7 @@ from penstock.control.guidance import Guidance
 from penstock.spark import planner as planner_module
 from penstock.spark.planlog import PlanLog
 from penstock.spark.planner import Planner
+from penstock.spark.runtime import require_visible
 
 COST = ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4)
 
@@ -88,3 +89,10 @@ def test_rates_for_many_keys_take_a_bounded_table(tmp_path):
 
     table = KeyTable.build({f"key-{number}": 0.5 for number in range(50_000)})
     assert len(table.hashes) <= 4 * 50_000
+
+
+def test_a_checkpoint_that_the_client_does_not_see_is_refused(tmp_path):
+    with pytest.raises(ps.NotSupportedError, match="is not seen from here"):
+        require_visible(tmp_path / "elsewhere", wait_seconds=0.1)
+    (tmp_path / "metadata").touch()
+    require_visible(tmp_path, wait_seconds=0.0)

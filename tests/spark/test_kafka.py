@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import penstock as ps
@@ -160,3 +161,43 @@ def test_a_topic_that_is_not_there_is_named(kafka_spark, broker, checkpoint):
         run.await_termination(60)
     with pytest.raises(ps.InvalidInputError, match="starting must be 'latest' or 'earliest', got 'first'"):
         shedder.read_kafka(kafka_spark, servers=broker.servers, topic="nowhere", starting="first")
+
+
+def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(kafka_spark, broker, checkpoint, tmp_path):
+    topic = filled_topic(broker, [500, 500])
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5), row_id=["partition", "offset"])
+    source = from_kafka(kafka_spark, broker, topic, startingOffsets="earliest")
+    kept = source.transform(shedder).select("partition", "offset")
+    run = shedder.start(kept.writeStream.format("parquet").option("path", str(tmp_path / "out")))
+    watched = run.watch()
+    next(watched)
+    broker.stop(kill=True)
+    broker.start()
+    append(broker, topic, [500, 500])
+    while run.status.offered < 2_000:
+        next(watched)
+    run.stop()
+    assert run.status.offered == 2_000
+    written = kafka_spark.read.parquet(str(tmp_path / "out"))
+    assert written.count() == written.distinct().count() == run.status.kept
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_poison_records_are_counted_like_any_other(kafka_spark, broker, checkpoint, own):
+    """Tombstones, bytes that are no text and text that is no JSON: the query sees nulls, and the ledger balances."""
+    topic = filled_topic(broker, [100])
+    producer = Producer({"bootstrap.servers": broker.servers})
+    for poison in (None, b"", b"\xff\xfe\x00", b'{"p":', b'{"p": "not a number"}'):
+        producer.produce(topic, value=poison, partition=0)
+    producer.flush(30)
+    shedder = ps.shed(latency_seconds=30, checkpoint=checkpoint, row_id=["partition", "offset"], arrival="timestamp")
+    if own:
+        events = shedder.read_kafka(kafka_spark, servers=broker.servers, topic=topic, starting="earliest")
+    else:
+        events = from_kafka(kafka_spark, broker, topic, startingOffsets="earliest")
+    parsed = events.transform(shedder).select(F.from_json(F.col("value").cast("string"), "p INT, n INT").p.alias("p"))
+    name = f"poisoned_{own}"
+    counted = parsed.groupBy("p").count().writeStream.format("memory").queryName(name).outputMode("complete")
+    (batch, *_) = finish_batches(shedder.start(counted), 1)
+    assert batch.offered == batch.kept == 105
+    assert {row.p: row["count"] for row in kafka_spark.table(name).collect()} == {0: 100, None: 5}

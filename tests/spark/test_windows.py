@@ -119,7 +119,15 @@ def test_bucket_labels_spread_over_the_partitions(spark):
         assert [row.partition for row in spread.collect()] == [place % partitions for place in range(8)]
 
 
-def test_windows_hold_the_rows_that_sparks_own_windows_hold(spark, tmp_path):
+@pytest.fixture
+def elsewhere(spark):
+    """A session whose clock is neither that of the data nor off by whole hours."""
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    yield
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_windows_hold_the_rows_that_sparks_own_windows_hold(spark, tmp_path, elsewhere):
     feed = Feed(spark, tmp_path)
     for first in (0, 25):
         feed.add(steady(range(first, first + 25)))
@@ -184,6 +192,8 @@ def test_late_rows_join_the_windows_that_are_still_open_and_no_other(spark, tmp_
 
     assert [(row.start, row.tuples) for row in found[found.user == "b"].itertuples()] == [(20.0, 1.0)]
     assert found.late.max() == 2
+    blocks = tmp_path / "checkpoint" / "penstock" / "blocks"
+    assert not list(blocks.glob(f"{int(START.timestamp() * 1e6)}/*")), "the block of late rows is left behind"
     assert found[found.user == "a"].start.tolist() == [-20, -10, 0, 10, 20, 30, 40]
 
 

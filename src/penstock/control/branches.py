@@ -13,7 +13,6 @@ from penstock.control.cost import FIXED_SECONDS, FIXED_SPREAD, NOISE
 from penstock.control.guidance import fade
 from penstock.model.batch import Batch
 from penstock.model.branches import Branch, BranchCount, BranchCounts, Branches
-from penstock.model.load import Cost
 
 # Believed until batches tell otherwise, about as strongly as one batch: every part of the query, the shared one and
 # each output, takes an equal share of the time, give or take three times that; reading and dropping a tuple takes a
@@ -26,17 +25,20 @@ MEMORY, WINDOW = 0.9, 40
 
 
 class BranchLearner:
-    """Fit ``seconds = fixed + read * offered + shared * kept + Σ cost_j * kept_j``, and follow what the outputs hold.
+    """Follow what the outputs hold, and how the work splits among the shared part and each of them.
 
-    Rates that never change tell nothing about single outputs: then the belief decides how the total is split, and the
-    total still fits. Every change of the rates tells more.
+    The split is a fit of ``seconds = fixed + read * offered + shared * kept + Σ cost_j * kept_j``. Rates that never
+    change tell nothing about single outputs: then the belief decides. Every change of the rates tells more. What a
+    tuple costs on the whole is left to :class:`~penstock.control.cost.CostModel`, for which a tuple that passed but
+    some of the drops counts as part of a tuple (:meth:`worked`).
 
     Examples
     --------
     >>> learner = BranchLearner()
     >>> for batch_id, (a, b) in enumerate([(9_000, 900), (9_000, 900), (900, 900), (9_000, 90), (4_000, 400)]):
     ...     counts = BranchCounts(
-    ...         event_seconds=1.0,
+    ...         first_event_at=batch_id,
+    ...         last_event_at=batch_id + 1.0,
     ...         window_seconds=60.0,
     ...         outputs={
     ...             "a": BranchCount(offered=9_000, kept=a, weight=9_000, total=9_000, squares=9_000),
@@ -46,7 +48,7 @@ class BranchLearner:
     ...     seconds = 0.1 + 9_000 * 1e-5 + a * 2e-5 + b * 4e-4
     ...     batch = Batch(batch_id=batch_id, offered=9_000, kept=9_000, shed=0, keep=1.0, reason="fits")
     ...     learner.learn(batch, counts, seconds=seconds)
-    >>> branches = learner.branches()
+    >>> branches = learner.branches(seconds_per_tuple=7e-5)
     >>> [(branch.name, branch.share, branch.answer_tuples, branch.mean) for branch in branches.outputs]
     [('a', 1.0, 540000.0, 1.0), ('b', 0.1, 54000.0, 3.0)]
     >>> branches.outputs[1].seconds_per_tuple > 5 * branches.outputs[0].seconds_per_tuple
@@ -56,40 +58,62 @@ class BranchLearner:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, ...]] = deque(maxlen=WINDOW)
         self._known: dict[str, _Holds] = {}
+        self._last_event_at: float | None = None
         self._seen = 0
 
     def learn(self, batch: Batch, counts: BranchCounts, *, seconds: float) -> None:
         """Take in one finished batch; the outputs are the same in every batch."""
+        windows = self._windows(counts)
         for name, counted in counts.outputs.items():
-            self._known.setdefault(name, _Holds()).learn(batch, counts, counted)
+            self._known.setdefault(name, _Holds()).learn(batch, counted, windows)
         self._seen += 1
         if self._seen > WARM_UP_BATCHES and batch.offered and seconds > 0:
             kept = [counted.kept for counted in counts.outputs.values()]
             self._samples.append((seconds, 1.0, batch.offered, batch.kept, *kept))
 
-    def branches(self) -> Branches | None:
-        """Give the parts of the query as they are known; None until there are enough batches."""
-        fitted = self._fit()
-        if fitted is None:
+    def worked(self, batch: Batch, counts: BranchCounts) -> float:
+        """Count the tuples of a batch by the work that was done on them: one that passed every drop is a whole one."""
+        shared, outputs = self._split()
+        done = shared * batch.kept + sum(
+            cost * counted.kept for cost, counted in zip(outputs, counts.outputs.values(), strict=True)
+        )
+        return min(float(batch.offered), done)
+
+    def branches(self, *, seconds_per_tuple: float) -> Branches | None:
+        """Give the parts of the query, which add up to this for a tuple that passes every drop; None before a batch."""
+        if not self._known:
             return None
-        _, _, shared, *costs = fitted
+        shared, outputs = self._split()
         return Branches(
-            shared_seconds=shared,
+            shared_seconds=shared * seconds_per_tuple,
             outputs=tuple(
-                holds.branch(name, seconds_per_tuple=cost)
-                for (name, holds), cost in zip(self._known.items(), costs, strict=True)
+                holds.branch(name, seconds_per_tuple=cost * seconds_per_tuple)
+                for (name, holds), cost in zip(self._known.items(), outputs, strict=True)
             ),
         )
 
-    def cost(self) -> Cost | None:
-        """Give what a tuple costs that no drop is in the way of, for the load; None until there are enough batches."""
-        fitted, branches = self._fit(), self.branches()
-        if fitted is None or branches is None:
-            return None
-        fixed, read, *_ = fitted
-        return Cost(fixed_seconds=fixed, kept_seconds=read + branches.seconds_per_tuple, shed_seconds=read)
+    def _split(self) -> tuple[float, list[float]]:
+        """Split one tuple's work: what the shared part takes of it, and each output per tuple that reaches it."""
+        shares = [max(holds.share, 1e-9) for holds in self._known.values()]
+        fitted = self._fit()
+        costs = fitted if fitted is not None else [1.0, *(1 / share for share in shares)]
+        whole = costs[0] + sum(share * cost for share, cost in zip(shares, costs[1:], strict=True))
+        if whole <= 0:
+            return 1.0, [0.0] * len(shares)
+        return costs[0] / whole, [cost / whole for cost in costs[1:]]
+
+    def _windows(self, counts: BranchCounts) -> float:
+        """Count the windows' worth of event time that a batch brought; 0 where that cannot be told."""
+        first, last, before = counts.first_event_at, counts.last_event_at, self._last_event_at
+        if first is None or last is None:
+            return 0.0
+        self._last_event_at = last if before is None else max(last, before)
+        # Since the batch before, where time went on; else the span of its own tuples, as of a batch of late ones.
+        seconds = last - before if before is not None and last > before else last - first
+        return seconds / counts.window_seconds
 
     def _fit(self) -> list[float] | None:
+        """Fit the seconds per tuple of the shared part and of each output; None until there are enough batches."""
         if len(self._samples) < ENOUGH_BATCHES:
             return None
         seconds, *columns = np.array(self._samples, dtype=float).T
@@ -114,7 +138,7 @@ class BranchLearner:
             )[0]
             expected = np.maximum(counted @ (units * solved), typical_seconds * 1e-3)
         fitted: list[float] = (units * solved).tolist()
-        return fitted
+        return fitted[2:]
 
 
 class _Holds:
@@ -126,21 +150,26 @@ class _Holds:
         self._mean: float | None = None
         self._square: float | None = None
 
-    def learn(self, batch: Batch, counts: BranchCounts, counted: BranchCount) -> None:
+    @property
+    def share(self) -> float:
+        """Tuples that reach the output per tuple that passes the shared part."""
+        return self._share or 0.0
+
+    def learn(self, batch: Batch, counted: BranchCount, windows: float) -> None:
         if batch.kept:
             self._share = fade(self._share, counted.offered / batch.kept)
         if counted.weight > 0:
             self._mean = fade(self._mean, counted.total / counted.weight)
             self._square = fade(self._square, counted.squares / counted.weight)
-            if counts.event_seconds > 0:
-                per_window = counted.weight / counts.event_seconds * counts.window_seconds
-                self._answer_tuples = fade(self._answer_tuples, per_window / max(counted.groups, 1.0))
+            if windows > 0:
+                answers = windows * max(counted.groups, 1.0)
+                self._answer_tuples = fade(self._answer_tuples, counted.weight / answers)
 
     def branch(self, name: str, *, seconds_per_tuple: float) -> Branch:
         mean = self._mean or 0.0
         return Branch(
             name=name,
-            share=self._share or 0.0,
+            share=self.share,
             seconds_per_tuple=seconds_per_tuple,
             answer_tuples=self._answer_tuples or 0.0,
             mean=mean,

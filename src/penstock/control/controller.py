@@ -11,7 +11,7 @@ from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
 from penstock.model.batch import Batch
-from penstock.model.branches import BranchCounts
+from penstock.model.branches import BranchCounts, Branches
 
 
 class Controller:
@@ -61,7 +61,13 @@ class Controller:
         """Take in a finished batch, and the keys of a sample of it if there is one; batches must come in order."""
         known = self._known
         if batch.duration_seconds:
-            self._model.learn(kept=batch.kept, shed=batch.shed - batch.unread, seconds=batch.duration_seconds)
+            worked: float = batch.kept
+            if branches is not None:
+                self._branches.learn(batch, branches, seconds=batch.duration_seconds)
+                worked = self._branches.worked(batch, branches)
+            # What was not even read cost nothing.
+            dropped = batch.offered - batch.unread - worked
+            self._model.learn(kept=worked, shed=dropped, seconds=batch.duration_seconds)
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
@@ -86,11 +92,9 @@ class Controller:
             listed_keep=(
                 fade(known.listed_keep, batch.listed_kept / batch.listed_offered) if listed else known.listed_keep
             ),
-            branches=known.branches,
             key_shares=self._shares(sampled_keys),
         )
-        if branches is not None:
-            self._learn_branches(batch, branches)
+        self._known = replace(self._known, branches=self._outputs() or known.branches)
         self._previous = batch
 
     def _shares(self, sampled_keys: Sequence[str] | None) -> Mapping[str, float] | None:
@@ -103,16 +107,12 @@ class Controller:
         """Give what is known so far, stamped with the time."""
         return replace(self._known, published_at=now)
 
-    def _learn_branches(self, batch: Batch, counts: BranchCounts) -> None:
-        """Learn the outputs apart; what a kept tuple costs hangs on the drops behind it, so take it from there."""
-        if batch.duration_seconds:
-            self._branches.learn(batch, counts, seconds=batch.duration_seconds)
-        known = self._known
-        self._known = replace(
-            known,
-            branches=self._branches.branches() or known.branches,
-            cost=self._branches.cost() or known.cost,
-        )
+    def _outputs(self) -> Branches | None:
+        """Give the outputs as they are known, with what is left of a tuple's cost when reading it is taken off."""
+        cost = self._known.cost
+        if cost is None:
+            return None
+        return self._branches.branches(seconds_per_tuple=max(0.0, cost.kept_seconds - cost.shed_seconds))
 
     def _arrival_rate(self, batch: Batch) -> float | None:
         """Tuples per second between the last two triggers; the newest value counts most, for bursts start at once."""

@@ -219,20 +219,25 @@ def _square(z: Sequence[Number]) -> list[Number]:
     """Multiply a polynomial with itself."""
     square: list[Number] = [0.0] * (2 * len(z) - 1)
     for i, one in enumerate(z):
-        for j, other in enumerate(z):
-            square[i + j] = square[i + j] + one * other
+        for j, other in enumerate(z[i:], start=i):
+            if not (_is_zero(one) or _is_zero(other)):
+                term = one * other if i == j else 2.0 * one * other
+                square[i + j] = term if _is_zero(square[i + j]) else square[i + j] + term
     return square
 
 
 def _dot(polynomial: list[Number], moments: Any) -> Number:
     """Sum coefficients times moments; moments that a coefficient of zero makes needless are not even asked for."""
-    needed = [
-        i for i, coefficient in enumerate(polynomial) if not (isinstance(coefficient, float) and coefficient == 0)
-    ]
+    needed = [i for i, coefficient in enumerate(polynomial) if not _is_zero(coefficient)]
     total = polynomial[needed[0]] * moments[needed[0]]
     for i in needed[1:]:
         total = total + polynomial[i] * moments[i]
     return total
+
+
+def _is_zero(coefficient: Number) -> bool:
+    """Whether it is the plain number 0, which a formula can do without; an array or a column never is."""
+    return isinstance(coefficient, float) and coefficient == 0
 
 
 def _largest_square(z: Sequence[Number], low: Number, high: Number, algebra: Algebra) -> Number:

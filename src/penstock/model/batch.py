@@ -44,6 +44,8 @@ class Batch:
         Tuples whose key had a rate of its own in the plan: how many were offered, how many survived.
     failed
         Tuples among the kept on which the user's operator raised, where it was told to go on.
+    outputs
+        By output with a drop of its own: tuples ``offered`` to that drop, and of them ``kept`` and ``shed``.
     recounted
         Whether the entry was made after a crash: from counts stored before it, or by counting the same rows again.
 
@@ -73,6 +75,8 @@ class Batch:
     listed_kept: int = 0
     failed: int = 0
     recounted: bool = False
+    # A plain dict by default: a MappingProxyType does not pickle.
+    outputs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("batch_id", "offered", "kept", "shed", "unread", "listed_offered", "listed_kept", "failed"):
@@ -82,6 +86,9 @@ class Batch:
             raise InvalidInputError(
                 f"batch {self.batch_id} does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
             )
+        for name, counts in self.outputs.items():
+            if counts["offered"] != counts["kept"] + counts["shed"]:
+                raise InvalidInputError(f"output {name!r} of batch {self.batch_id} does not balance: {dict(counts)}")
 
         if self.unread > self.shed:
             raise InvalidInputError(

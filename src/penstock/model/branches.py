@@ -100,10 +100,18 @@ class BranchCount:
 class BranchCounts:
     """What one batch showed of all outputs.
 
-    ``event_seconds`` is the span of its tuples' event times, 0 where it cannot be told; ``window_seconds`` the length
-    of the windows.
+    ``first_event_at`` and ``last_event_at`` are the earliest and latest event time of its tuples, in seconds since the
+    epoch; None for a batch without any. ``window_seconds`` is the length of the windows.
     """
 
-    event_seconds: float
+    first_event_at: float | None
+    last_event_at: float | None
     window_seconds: float
     outputs: Mapping[str, BranchCount]
+
+    def drops(self) -> dict[str, dict[str, int]]:
+        """Count, for the ledger, what reached the drop of each output, and what it kept and shed."""
+        return {
+            name: {"offered": counted.offered, "kept": counted.kept, "shed": counted.offered - counted.kept}
+            for name, counted in self.outputs.items()
+        }

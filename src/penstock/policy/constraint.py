@@ -65,7 +65,9 @@ class WindowLatency:
     def __post_init__(self) -> None:
         _require_seconds(self.seconds)
         if self.tuples < 1:
-            raise InvalidInputError(f"tuples must be at least 1, got {self.tuples!r}; it is how many tuples the mean covers")  # fmt: skip
+            raise InvalidInputError(
+                f"tuples must be at least 1, got {self.tuples!r}; it is how many tuples the mean covers"
+            )
 
     @property
     def window_tuples(self) -> int:

@@ -18,14 +18,15 @@ from penstock.model.errors import require_fraction, require_not_negative, requir
 from penstock.policy.constraint import MAXIMUM, Constraint
 from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE, CheckUtility, Learning, new_shedder
 from penstock.policy.shedding import NOP, RUN, admit, breaks_constraint, queuing_seconds
-from penstock.sketch.jit import compiled
+from penstock.sketch.hashing import chance
+from penstock.sketch.jit import inlined
 
 CEILING_FADES = 1.0 / 8192
 LOWEST_LIMIT = 1e-4
 CREDIT, STEP = 2.0, 0.5
 
 
-@compiled
+@inlined
 def keep_rate(shedder: Any, window: NDArray[np.float64], now: float, cost: float, utility: float) -> float:
     """Give a tuple's chance to be kept, 1 or the floor, and move the limit; the inverse is the weight of a survivor.
 
@@ -49,18 +50,28 @@ def keep_rate(shedder: Any, window: NDArray[np.float64], now: float, cost: float
     # Up to 1 with an empty queue, 0 at the target, -1 far beyond it. A target below the price of a single tuple is no
     # measure for the queue, which moves in such steps.
     slack = min(1.0, max(-1.0, (target - queued) / max(target, STEP * shedder.price_ceiling, 1e-12)))
-    limit = shedder.price_limit * np.exp(shedder.drift * slack)
+    limit = shedder.price_limit * (1.0 + shedder.drift * slack)
     shedder.price_limit = min(max(limit, LOWEST_LIMIT * shedder.price_ceiling), shedder.price_ceiling)
-    if price <= shedder.price_limit * (1.0 + shedder.bend * slack) and not breaks_constraint(shedder, window, queued):
+    if price <= shedder.price_limit * (1.0 + shedder.bend * slack) and (
+        cost < shedder.negligible_seconds or not breaks_constraint(shedder, window, queued)
+    ):
         return 1.0
     return float(shedder.min_keep)
 
 
-@compiled
-def weight_by_density(shedder: Any, window: NDArray[np.float64], now: float, cost: float, utility: float, draw: float) -> float:  # fmt: skip
-    """Decide on one tuple: its weight if it is kept, 0 if it is shed."""
+@inlined
+def weight_by_density(
+    shedder: Any,
+    window: NDArray[np.float64],
+    now: float,
+    cost: float,
+    utility: float,
+    seed: np.uint64,
+    number: np.uint64,
+) -> float:
+    """Decide on one tuple: its weight if it is kept, 0 if it is shed; its number in the sequence fixes its draw."""
     rate = keep_rate(shedder, window, now, cost, utility)
-    if draw >= rate:
+    if rate < 1.0 and chance(seed, number) >= rate:
         return 0.0
     if shedder.state != NOP:
         admit(shedder, window, now, queuing_seconds(shedder, now), cost)

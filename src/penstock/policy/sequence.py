@@ -12,7 +12,7 @@ from penstock.policy.density import weight_by_density
 from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, CheckUtility, Learning
 from penstock.policy.shedding import keeps
 from penstock.sketch.hashing import chance
-from penstock.sketch.jit import compiled
+from penstock.sketch.jit import compiled, inlined
 
 
 class TuplePolicy(Protocol):
@@ -47,26 +47,44 @@ class TuplePolicy(Protocol):
         ...
 
 
-@compiled
-def weight_of(rule: int, shedder: Any, window: NDArray[np.float64], now: float, cost: float, utility: float, draw: float) -> float:  # fmt: skip
+@inlined
+def weight_of(
+    rule: int,
+    shedder: Any,
+    window: NDArray[np.float64],
+    now: float,
+    cost: float,
+    utility: float,
+    seed: np.uint64,
+    number: np.uint64,
+) -> float:
     """Decide on one tuple: its weight if it is kept, 0 if it is shed.
 
     The keep rate of a tuple that load-aware shedding drops is zero, and none could be weighed for it: survivors weigh 1
-    here. What a batch lost is known when it is decided as a whole; see :mod:`penstock.spark.operator`.
+    here. What a batch lost is known when it is decided as a whole; see :mod:`penstock.spark.worktask`.
     """
-    if rule == AT_RANDOM:
-        return 1.0 / shedder.min_keep if draw < shedder.min_keep else 0.0
     if rule == BY_DENSITY:
-        return weight_by_density(shedder, window, now, cost, utility, draw)
+        return weight_by_density(shedder, window, now, cost, utility, seed, number)
+    if rule == AT_RANDOM:
+        return 1.0 / shedder.min_keep if chance(seed, number) < shedder.min_keep else 0.0
     return 1.0 if keeps(shedder, window, now, cost, utility < np.inf) else 0.0
 
 
 @compiled
-def decide(rule: int, shedders: NDArray[np.void], window: NDArray[np.float64], arrived_at: NDArray[np.float64], costs: NDArray[np.float64], utility: NDArray[np.float64], seed: np.uint64, first: int) -> NDArray[np.float64]:  # fmt: skip
+def decide(
+    rule: int,
+    shedders: NDArray[np.void],
+    window: NDArray[np.float64],
+    arrived_at: NDArray[np.float64],
+    costs: NDArray[np.float64],
+    utility: NDArray[np.float64],
+    seed: np.uint64,
+    first: int,
+) -> NDArray[np.float64]:
     """Decide on tuples in the order of their arrival; ``first`` is the number of the first one, for the draws."""
     shedder = shedders[0]
     weights = np.empty(arrived_at.size)
     for index in range(arrived_at.size):
-        draw = chance(seed, np.uint64(first + index))
-        weights[index] = weight_of(rule, shedder, window, arrived_at[index], costs[index], utility[index], draw)
+        number = np.uint64(first + index)
+        weights[index] = weight_of(rule, shedder, window, arrived_at[index], costs[index], utility[index], seed, number)
     return weights

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from penstock.policy.constraint import AVERAGE, MAXIMUM
 from penstock.sketch.cost_pair import Cells, add_cost, instability, take_snapshot
-from penstock.sketch.jit import compiled
+from penstock.sketch.jit import compiled, inlined
 
 # NOP: nothing learned yet, keep all. SEND: a pair came, ask for synchronisation with the next kept tuple. RUN: shed.
 NOP, SEND, RUN = 0, 1, 2
@@ -36,6 +36,7 @@ SHEDDER = np.dtype(
         ("target", np.float64),  # density: share of tau that the queue is held at
         ("bend", np.float64),  # density: how far the price limit bends with the queue at once
         ("drift", np.float64),  # density: how far each tuple moves it for good
+        ("negligible_seconds", np.float64),  # density: what costs less is not held up by the constraint
     ]
 )
 OPERATOR = np.dtype(
@@ -52,46 +53,46 @@ OPERATOR = np.dtype(
 )
 
 
-@compiled
+@inlined
 def queuing_seconds(shedder: Any, now: float) -> float:
     """How long a tuple that comes now would wait.
 
     Deviation: never below zero (Lindley's recursion). ``C-hat - elapsed`` turns negative in a quiet time, and the
     shedder would take that for credit and let a burst through.
     """
-    return max(0.0, shedder.busy_until - now)
+    return float(max(0.0, shedder.busy_until - now))
 
 
-@compiled
+@inlined
 def breaks_constraint(shedder: Any, window: NDArray[np.float64], queued: float) -> bool:
     """Tell whether admitting a tuple that waits so long would break the constraint.
 
     Deviation: the average is ``(Q + q) / (l + 1)``; [LAS16] leaves q out, [LAS20] divides by l, which is zero at first.
     """
     if shedder.constraint == MAXIMUM:
-        return queued > shedder.limit_seconds
+        return bool(queued > shedder.limit_seconds)
     if shedder.constraint == AVERAGE:
-        return shedder.queued_seconds + queued > shedder.limit_seconds * (shedder.admitted + 1.0)
+        return bool(shedder.queued_seconds + queued > shedder.limit_seconds * (shedder.admitted + 1.0))
     remembered = min(shedder.admitted, window.size - 1.0)
     # The oldest of a full window makes room for this one.
     leaving = window[shedder.window_at] if shedder.admitted >= window.size else 0.0
-    return shedder.queued_seconds - leaving + queued > shedder.limit_seconds * (remembered + 1.0)
+    return bool(shedder.queued_seconds - leaving + queued > shedder.limit_seconds * (remembered + 1.0))
 
 
-@compiled
+@inlined
 def admit(shedder: Any, window: NDArray[np.float64], now: float, queued: float, cost: float) -> None:
     """Enter an admitted tuple: its waiting into the average, its cost into the backlog."""
     if window.size > 0:
         if shedder.admitted >= window.size:
             shedder.queued_seconds -= window[shedder.window_at]
         window[shedder.window_at] = queued
-        shedder.window_at = (shedder.window_at + 1) % window.size
+        shedder.window_at = shedder.window_at + 1 if shedder.window_at + 1 < window.size else 0
     shedder.queued_seconds += queued
     shedder.admitted += 1.0
     shedder.busy_until = max(shedder.busy_until, now) + cost * shedder.margin
 
 
-@compiled
+@inlined
 def keeps(shedder: Any, window: NDArray[np.float64], now: float, cost: float, droppable: bool) -> bool:
     """Decide on one tuple (SHED in Listing 3.2, turned round: True keeps it).
 
@@ -108,7 +109,15 @@ def keeps(shedder: Any, window: NDArray[np.float64], now: float, cost: float, dr
 
 
 @compiled
-def learn(operator: Any, pair: Cells, snapshot: Cells, coefficients: NDArray[np.uint64], item: np.uint64, seconds: float, weight: float) -> bool:  # fmt: skip
+def learn(
+    operator: Any,
+    pair: Cells,
+    snapshot: Cells,
+    coefficients: NDArray[np.uint64],
+    item: np.uint64,
+    seconds: float,
+    weight: float,
+) -> bool:
     """Take in one execution (UPDATE in Listing 3.1); True if the pair is to be sent to the shedder before it goes on.
 
     After True the caller takes a copy of the pair and calls :func:`sent`. An eager operator sends every snapshot.

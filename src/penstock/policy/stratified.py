@@ -22,13 +22,13 @@ Codes = npt.NDArray[np.integer]
 
 
 def limits_of(quotas: Quotas) -> Ints:
-    """For each group a bound on the hash below which its quota almost surely lies.
+    """For each group a bound on the hash below which its quota very likely lies.
 
-    Among ``size`` uniform hashes, those below ``p`` are binomial; six standard deviations above the quota, the bound
-    fails once in a billion groups, and :func:`select` then looks at that group again.
+    Among ``size`` uniform hashes, those below ``p`` are binomial. With so much to spare, the bound is too tight for
+    less than one group in a hundred, and :func:`select` then looks at all tuples of that group.
     """
     sizes = np.maximum(quotas.concept.counts, 1)
-    ample = quotas.tuples + 6.0 * np.sqrt(quotas.tuples) + 12.0
+    ample = quotas.tuples + 2.5 * np.sqrt(quotas.tuples) + 2.0
     limits = np.minimum(ample / sizes, 1.0) * WHOLE
     limits[quotas.tuples >= quotas.concept.counts] = WHOLE
     limits[quotas.tuples == 0] = 0
@@ -60,26 +60,26 @@ def select(quotas: Quotas, blocks: Sequence[tuple[Codes, Ints]]) -> list[Ints]:
     >>> select(quotas, [(codes, np.array([9, 4, 7, 1, 8]))])[0].tolist()
     [1, 2, 3]
     """
-    found = _below(blocks, limits_of(quotas))
-    codes = np.concatenate([block[0][rows] for block, rows in zip(blocks, found, strict=True)] or [np.empty(0, int)])
+    limits = limits_of(quotas)
+    found = [np.flatnonzero(hashes < limits[codes]) for codes, hashes in blocks]
+    codes = _codes(blocks, found)
     present = np.bincount(codes, minlength=quotas.concept.groups)
-    short = np.flatnonzero(present < quotas.tuples)
-    if len(short):
-        return select_again(quotas, blocks, short)
+    short = present < quotas.tuples
+    if short.any():
+        found = [_with_all_of(short, codes, rows) for rows, (codes, _) in zip(found, blocks, strict=True)]
+        codes = _codes(blocks, found)
+        present = np.bincount(codes, minlength=quotas.concept.groups)
     return _trim(quotas, blocks, found, codes, present)
 
 
-def select_again(quotas: Quotas, blocks: Sequence[tuple[Codes, Ints]], short: Ints) -> list[Ints]:
-    """Look at all tuples of the groups whose bound was too tight."""
-    limits = limits_of(quotas)
-    limits[short] = WHOLE
-    found = _below(blocks, limits)
-    codes = np.concatenate([block[0][rows] for block, rows in zip(blocks, found, strict=True)])
-    return _trim(quotas, blocks, found, codes, np.bincount(codes, minlength=quotas.concept.groups))
+def _with_all_of(short: npt.NDArray[np.bool_], codes: Codes, rows: Ints) -> Ints:
+    """Add to the rows found in a block all rows of some groups."""
+    return np.sort(np.concatenate([rows[~short[codes[rows]]], np.flatnonzero(short[codes])]))
 
 
-def _below(blocks: Sequence[tuple[Codes, Ints]], limits: Ints) -> list[Ints]:
-    return [np.flatnonzero(hashes < limits[codes]) for codes, hashes in blocks]
+def _codes(blocks: Sequence[tuple[Codes, Ints]], found: list[Ints]) -> Codes:
+    parts = [codes[rows] for (codes, _), rows in zip(blocks, found, strict=True)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _trim(
@@ -91,7 +91,7 @@ def _trim(
         return found
     hashes = np.concatenate([block[1][rows] for block, rows in zip(blocks, found, strict=True)])
     places = np.flatnonzero(crowded)
-    order = places[np.lexsort((hashes[places], codes[places]))]
+    order = places[_by_group_and_hash(codes[places], hashes[places], quotas.concept.groups)]
     ordered = codes[order]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1])
     rank = np.arange(len(order)) - np.repeat(starts, np.diff([*starts.tolist(), len(order)]))
@@ -99,6 +99,16 @@ def _trim(
     kept[order[rank < quotas.tuples[ordered]]] = True
     edges = np.cumsum([0, *(len(rows) for rows in found)])
     return [rows[kept[low:high]] for rows, low, high in zip(found, edges[:-1], edges[1:], strict=True)]
+
+
+def _by_group_and_hash(codes: Codes, hashes: Ints, groups: int) -> npt.NDArray[np.intp]:
+    """Order tuples by group, then by hash: both in one integer, which sorts several times faster than two.
+
+    The integer has room for all 53 bits of the hash with up to 1,024 groups, and for 43 with a million.
+    """
+    bits = max(groups - 1, 1).bit_length()
+    dropped = max(0, HASH_BITS + bits - 63)
+    return np.argsort((codes.astype(np.int64) << (HASH_BITS - dropped)) | (hashes >> dropped))
 
 
 def spread(numbers: Ints, *, seed: int) -> Ints:

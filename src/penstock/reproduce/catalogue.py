@@ -66,7 +66,7 @@ FIGURES: dict[str, Entry] = {
     ),
     "las/fig9": Entry(
         title="Seven phases of changing load, items and costs, simulated",
-        home="penstock.reproduce.las20:fig9",
+        home="penstock.reproduce.las_phases:fig9",
     ),
     "las/fig10": Entry(
         title="Seven phases on Spark, target two seconds",
@@ -115,6 +115,10 @@ FIGURES: dict[str, Entry] = {
     "aurora/fig12": Entry(
         title="Drops at the input against drops inside, with a shared operator",
         home="penstock.reproduce.aurora03_skew:fig12",
+    ),
+    "las/partitions": Entry(
+        title="Two partitions of different load on Spark (not in the paper)",
+        home="penstock.reproduce.las_spark:partitions",
     ),
 }
 

@@ -161,22 +161,16 @@ def _scalar_rate(stream: Stream, *, full: bool) -> Claim:
 
 
 def _join_series(joined: JoinErrors) -> list[Series]:
-    names = ("join size", "sum over join")
+    names = ("size", "sum over it")
     return [
         Series(
-            "Uniform",
+            policy,
             names,
-            tuple(float(joined.uniform[at].mean()) for at in ("size", "sum")),
+            tuple(round(100 * float(errors[answer].mean()), 6) for answer in ("size", "sum")),
             "join",
-            "mean relative error",
-        ),
-        Series(
-            "CoD",
-            names,
-            tuple(float(joined.concept[at].mean()) for at in ("size", "sum")),
-            "join",
-            "mean relative error",
-        ),
+            "mean relative error, %",
+        )
+        for policy, errors in (("Uniform", joined.uniform), ("CoD", joined.concept))
     ]
 
 

@@ -147,7 +147,7 @@ def replay(
 
 
 def _write_pane(stream: Stream, span: slice, path: Path, *, copies: int) -> int:
-    keys = np.char.add("key-", np.char.zfill(stream.keys[span].astype(str), 8))
+    keys = np.array([f"key-{key:08d}" for key in stream.keys[span].tolist()], dtype=object)
     ids = np.arange(span.start * copies, span.stop * copies)
     _write(
         path,

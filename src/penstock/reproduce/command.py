@@ -19,19 +19,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--full", action="store_true", help="at the paper's size")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figure as JSON")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figure")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write every figure to a Markdown page")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write every figure to a Markdown page, or renew one on it"
+    )
 
 
 def run(chosen: argparse.Namespace) -> int:
     """Run the command; 0 if every claim is held, 1 if one is not."""
-    if sum((chosen.list, chosen.report is not None, chosen.figure is not None)) != 1:
+    asked = chosen.figure is not None or chosen.report is not None
+    if chosen.list == asked:
         raise InvalidInputError(
-            "reproduce takes one of PAPER/FIGURE, --list and --report FILE; "
+            "reproduce takes PAPER/FIGURE, --report FILE or both, or else --list; "
             "for the names of the figures, run: penstock reproduce --list"
         )
-    if chosen.figure is None and (chosen.json or chosen.plot):
+    if (chosen.figure is None or chosen.report) and (chosen.json or chosen.plot):
         raise InvalidInputError(
-            "--json and --plot are for one figure; name it, as in: penstock reproduce sampling/example1 --plot FILE"
+            "--json and --plot are for one figure without --report; name it, as in: "
+            "penstock reproduce sampling/example1 --plot FILE"
         )
     if chosen.list:
         width = max(map(len, FIGURES))
@@ -39,7 +43,7 @@ def run(chosen: argparse.Namespace) -> int:
             print(f"{name:{width}}  {entry.title}")
         return 0
     try:
-        return _report(chosen.report, full=chosen.full) if chosen.report else _figure(chosen)
+        return _report(chosen) if chosen.report else _figure(chosen)
     except OSError as cause:
         raise InvalidInputError(f"cannot write: {cause}; name a file where you may write") from cause
 
@@ -64,14 +68,25 @@ def _figure(chosen: argparse.Namespace) -> int:
     return 0 if figure.held else 1
 
 
-def _report(path: Path, *, full: bool) -> int:
+def _report(chosen: argparse.Namespace) -> int:
     from rich.console import Console
+    from rich.progress import Progress
 
+    from penstock.reproduce.figure import Figure
     from penstock.reproduce.page import write_page
     from penstock.reproduce.show import show_figure
 
-    figures = write_page(path, full=full)
-    for figure in figures:
-        show_figure(Console(), figure, title=FIGURES[figure.figure].title)
-    print(f"written: {path}, its plots: {path.with_suffix('')}")
+    if chosen.figure is not None:
+        find(chosen.figure)
+    names = list(FIGURES) if chosen.figure is None else [chosen.figure]
+    console = Console()
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("figures", total=len(names))
+
+        def show(figure: Figure) -> None:
+            show_figure(console, figure, title=FIGURES[figure.figure].title)
+            progress.advance(task)
+
+        figures = write_page(chosen.report, full=chosen.full, names=names, show=show)
+    print(f"written: {chosen.report}, its plots: {chosen.report.with_suffix('')}")
     return 0 if all(figure.held for figure in figures) else 1

@@ -1,4 +1,4 @@
-"""Figures 4 to 9 of [LAS20]: load-aware shedding on a simulated clock, with our density policy beside the paper's four.
+"""Figures 4 to 8 of [LAS20]: load-aware shedding on a simulated clock, with our density policy beside the paper's four.
 
 Which tuples count: [LAS20] does not say how the time before the first sketch enters its means. Here 4,096 calm tuples
 at 90 % load come first, and every mean is over the 32,768 tuples after them; what was shed or waited for during the
@@ -11,34 +11,29 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.policy.sequence import TuplePolicy
 from penstock.reproduce.figure import Claim, Figure, Series
 from penstock.reproduce.las_runs import (
     BASE_LINE,
     DENSITY,
     DENSITY_LARGE,
     DENSITY_TRUE,
+    DROPPED,
     EVERY,
     FULL_KNOWLEDGE,
     FULL_RUNS,
     LAS,
+    SEED,
     STRAW_MAN,
     TAU_SECONDS,
     Point,
     Runs,
     run_points,
-    spread,
 )
-from penstock.sim.tuple_queue import simulate
-from penstock.sim.tuple_stream import CALM_LOAD, CALM_TUPLES, PHASE_TUPLES, PHASES, TUPLES, seven_phases
+from penstock.sim.tuple_stream import CALM_LOAD, CALM_TUPLES, TUPLES
 
-SEED = 2020
+QUICK_RUNS = 20
 COUNTED = f"the {TUPLES:,} tuples after a calm learning phase of {CALM_TUPLES:,} at {CALM_LOAD:.0%} load"
 LATENCY = "mean queuing latency, ms"
-DROPPED = "share of tuples dropped"
 RATIO = "drops against Base Line, λ"
 LAS_ALIKE = "LAS, all cells alike, as published"
 
@@ -183,20 +178,21 @@ def fig7(*, full: bool) -> Figure:
 def fig8(*, full: bool) -> Figure:
     """Vary the precision eps, and so the size of the sketches."""
     precisions = [1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001]
-    runs = _runs(full, quick=12)
+    runs = _runs(full)
     names = (FULL_KNOWLEDGE, LAS, DENSITY)
     results = run_points([Point(eps=eps) for eps in precisions], runs=runs, policies=names, seed=SEED)
     alike = run_points([Point(eps=eps, by_traffic=False) for eps in precisions], runs=runs, policies=(LAS,), seed=SEED)
     by_eps = dict(zip(precisions, results, strict=True))
     by_eps_alike = dict(zip(precisions, alike, strict=True))
     tau = TAU_SECONDS * 1e3
+    learned_after = [found[0.005].mean(LAS, "first_model_tuples") for found in (by_eps, by_eps_alike)]
     claims = [
         Claim.at_most("LAS: latency at eps 1 (the paper: close to 0), ms", _ms(by_eps[1.0], LAS), 1.0),
         Claim.at_least("LAS: drops at eps 1 against eps 0.05",
                        by_eps[1.0].mean(LAS, "dropped") / by_eps[0.05].mean(LAS, "dropped"), 1.1),
         Claim.at_most("LAS: latency against tau at eps 0.05", _ms(by_eps[0.05], LAS) / tau, 1.2),
         Claim.at_most("cells weighed by traffic: tuples before the first model, eps 0.005, against cells alike",
-                      by_eps[0.005].mean(LAS, "first_model_tuples") / by_eps_alike[0.005].mean(LAS, "first_model_tuples"), 1.0),
+                      learned_after[0] / learned_after[1], 1.0),
         Claim.at_most("density: tuples before its first model, whatever eps",
                       max(by_eps[eps].mean(DENSITY, "first_model_tuples") for eps in precisions), 1_100),
         Claim.at_most("density: worst latency against tau, eps 0.1 and finer",
@@ -222,75 +218,8 @@ def fig8(*, full: bool) -> Figure:
     return Figure("las/fig8", _settings(runs), tuple(curves), tuple(claims))
 
 
-SERIES_TAU_SECONDS = 0.064
-SERIES_WINDOW = 4_000
-
-
-def fig9(*, full: bool) -> Figure:
-    """Follow seven phases of 20,000 tuples with tau = 64 ms, in jumping windows of 4,000."""
-    runs = FULL_RUNS if full else 20
-    jobs = [(seed,) for seed in range(SEED, SEED + runs)]
-    every = spread(_seven_phases, jobs, serial=runs <= 20)
-    means = {name: np.mean([one[name] for one in every], axis=0) for name in every[0]}
-    per_phase = PHASE_TUPLES // SERIES_WINDOW
-    tau = SERIES_TAU_SECONDS
-
-    def phase(name: str, letter: str) -> np.ndarray:
-        first = PHASES.index(letter) * per_phase
-        waited: np.ndarray = means[name][0, first : first + per_phase]
-        return waited
-
-    overall = {name: float((found[0] * (1 - found[1])).sum() / (1 - found[1]).sum()) for name, found in means.items()}
-    claims = [
-        Claim.at_most("phase F: LAS at its end against its worst window", phase(LAS, "F")[-1] / phase(LAS, "F").max(), 0.2),
-        Claim.at_least("phase F: Straw-Man at its end against its worst window",
-                       phase(STRAW_MAN, "F")[-1] / phase(STRAW_MAN, "F").max(), 1.0),
-        Claim.at_least("phase F: Straw-Man at its end against LAS", phase(STRAW_MAN, "F")[-1] / phase(LAS, "F")[-1], 10),
-        Claim.at_most("phase G: LAS at its end against tau", phase(LAS, "G")[-1] / tau, 1.2),
-        Claim.at_least("phase G: Straw-Man at its end against tau", phase(STRAW_MAN, "G")[-1] / tau, 100),
-        Claim.at_most("phases B, C, D: worst window of LAS after the first of each, against tau",
-                      max(phase(LAS, letter)[1:].max() for letter in "BCD") / tau, 1.2),
-        Claim.at_most("density: mean over the whole stream against tau", overall[DENSITY] / tau, 1.0),
-        Claim.at_most("phase F: density's worst window against LAS's", phase(DENSITY, "F").max() / phase(LAS, "F").max(), 0.2),
-        Claim.at_most("phase B: density drops against Full Knowledge",
-                      means[DENSITY][1, per_phase:2 * per_phase].mean() / means[FULL_KNOWLEDGE][1, per_phase:2 * per_phase].mean(), 0.85),
-    ]  # fmt: skip
-    at = tuple((np.arange(len(PHASES) * per_phase) + 1.0) * SERIES_WINDOW / 1e3)
-    shown = f"thousands of tuples; phases {PHASES[0]} to {PHASES[-1]} of {PHASE_TUPLES // 1000} each"
-    series = [
-        Series(name, at, tuple(np.log10(np.maximum(found[0] * 1e3, 0.1))), shown, "log10 of queuing latency in ms")
-        for name, found in means.items()
-    ]
-    series += [Series(name, at, tuple(found[1]), shown, DROPPED) for name, found in means.items()]
-    settings = {
-        "runs": runs, "seed": SEED, "tau_ms": tau * 1e3, "tuples": PHASE_TUPLES * len(PHASES),
-        "counted": "all tuples, the learning phase included (it lies in phase A)", "window_tuples": SERIES_WINDOW,
-    }  # fmt: skip
-    return Figure("las/fig9", settings, tuple(series), tuple(claims))
-
-
-LAS_PUBLISHED = "LAS, asking with each pair only"
-
-
-def _seven_phases(job: tuple[int]) -> dict[str, np.ndarray]:
-    (seed,) = job
-    stream = seven_phases(seed=seed)
-    constraint = AverageLatency(seconds=SERIES_TAU_SECONDS)
-    policies: dict[str, TuplePolicy] = {
-        STRAW_MAN: StrawMan(mean_seconds=float(stream.costs_seconds[:PHASE_TUPLES].mean())),
-        FULL_KNOWLEDGE: FullKnowledge(),
-        LAS: LoadAware(learning=Learning(seed=seed)),
-        LAS_PUBLISHED: LoadAware(learning=Learning(seed=seed, sync_every_tuples=0)),
-        DENSITY: Density(learning=Learning(seed=seed, eager=True, sync_every_tuples=8)),
-    }
-    return {
-        name: np.array(simulate(policy, stream, constraint, seed=seed).windows(SERIES_WINDOW))
-        for name, policy in policies.items()
-    }
-
-
-def _runs(full: bool, quick: int = 20) -> int:
-    return FULL_RUNS if full else quick
+def _runs(full: bool) -> int:
+    return FULL_RUNS if full else QUICK_RUNS
 
 
 def _settings(runs: int) -> dict[str, object]:
@@ -314,7 +243,9 @@ def _ratio(runs: Runs, policy: str) -> float:
 def _density_claims(default: Runs) -> list[Claim]:
     tau = TAU_SECONDS * 1e3
     bounds = ((DENSITY_TRUE, 0.65), (DENSITY_LARGE, 0.75), (DENSITY, 0.80))
-    claims = [Claim.at_most(f"{name}: drops against Full Knowledge", _drops(default, name), bound) for name, bound in bounds]  # fmt: skip
+    claims = [
+        Claim.at_most(f"{name}: drops against Full Knowledge", _drops(default, name), bound) for name, bound in bounds
+    ]
     return claims + [Claim.at_most(f"{name}: latency, ms", _ms(default, name), tau) for name, _ in bounds]
 
 
@@ -329,7 +260,10 @@ def _curves(
         for name in policies
     ]
     if drops:
-        curves += [Series(name, tuple(at), tuple(found[x].mean(name, "dropped") for x in at), shown, DROPPED) for name in policies]  # fmt: skip
+        curves += [
+            Series(name, tuple(at), tuple(found[x].mean(name, "dropped") for x in at), shown, DROPPED)
+            for name in policies
+        ]
     return curves
 
 
@@ -337,4 +271,7 @@ def _shedding_ratios(
     found: dict[float, Runs], at: Sequence[float], shown: str, *, scale: Callable[..., object] = np.asarray
 ) -> list[Series]:
     names = [name for name in EVERY if name != BASE_LINE]
-    return [Series(name, tuple(np.asarray(scale(at), dtype=float)), tuple(_ratio(found[x], name) for x in at), shown, RATIO) for name in names]  # fmt: skip
+    return [
+        Series(name, tuple(np.asarray(scale(at), dtype=float)), tuple(_ratio(found[x], name) for x in at), shown, RATIO)
+        for name in names
+    ]

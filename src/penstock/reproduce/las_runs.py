@@ -18,6 +18,8 @@ from penstock.policy.sequence import TuplePolicy
 from penstock.sim.tuple_queue import simulate
 from penstock.sim.tuple_stream import CALM_TUPLES, HIGHEST_SECONDS, TUPLES, TupleStream
 
+SEED = 2020
+DROPPED = "share of tuples dropped"
 TAU_SECONDS = 6.4e-3
 FULL_RUNS = 5_000
 # Sketches of 64 KB: 4 x 1,024 cells of two doubles.

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.model.batch import Batch
 from penstock.policy.density import Density
 from penstock.policy.load_aware import FullKnowledge, LoadAware, StrawMan
 from penstock.policy.sequence import TuplePolicy
 from penstock.reproduce.figure import Claim, Figure, Series
-from penstock.sim.tuple_stream import PHASES, phase_numbers, zipf_numbers
+from penstock.sim.tuple_stream import PHASES, item_costs, phase_numbers, zipf_numbers
+from penstock.sketch.hashing import items_of
+from penstock.spark.side_by_side import PLAIN, Trace, side_by_side
+from penstock.spark.timetable import write_timetable
 
 SEED = 2020
 TARGET_SECONDS = 2.0
 PARTITIONS = 1
 WARM_UP_SECONDS, WARM_UP_LOAD = 13.0, 0.3
-PLAIN, STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY = "plain Spark", "Straw-Man", "Full Knowledge", "LAS", "density (ours)"
+STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY = "Straw-Man", "Full Knowledge", "LAS", "density (ours)"
 SHEDDERS = (STRAW_MAN, FULL_KNOWLEDGE, LAS, DENSITY)
 LATENCY, DROPPED = "mean completion latency, s", "share of tuples dropped"
 
@@ -43,6 +41,7 @@ class Timetable:
     keys: NDArray[np.int64]
     costs_seconds: NDArray[np.float64]
     parts: NDArray[np.int64]
+    partitions: NDArray[np.int64]
 
     @property
     def seconds(self) -> float:
@@ -55,44 +54,16 @@ class Timetable:
         return float(self.arrived_at[self.parts == 0][0])
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What a query did, batch by batch: mean arrival, offered, kept, and completion latency of the kept."""
-
-    arrived_at: NDArray[np.float64]
-    offered: NDArray[np.float64]
-    kept: NDArray[np.float64]
-    latency_seconds: NDArray[np.float64]
-
-    def between(self, start: float, end: float) -> Trace:
-        """The batches whose tuples arrived, on average, within a time."""
-        own = (self.arrived_at >= start) & (self.arrived_at < end)
-        return Trace(self.arrived_at[own], self.offered[own], self.kept[own], self.latency_seconds[own])
-
-    @property
-    def mean_seconds(self) -> float:
-        """Mean completion latency of the kept tuples."""
-        kept = self.kept.sum()
-        return float((self.latency_seconds * self.kept).sum() / kept) if kept else float("nan")
-
-    @property
-    def dropped(self) -> float:
-        """Share of the offered tuples that was shed."""
-        return float(1 - self.kept.sum() / self.offered.sum()) if self.offered.sum() else float("nan")
-
-
-def execute(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The expensive operator: takes as long as the row says."""
-    time.sleep(row["cost_seconds"])
-    return {"id": row["id"]}
-
-
 def fig10(*, full: bool) -> Figure:
     """Run the seven phases of figure 9 on Spark."""
     phase_tuples = 20_000 if full else 600
     timetable = seven_phase_timetable(phase_tuples=phase_tuples, seed=SEED)
     mean_seconds = float(timetable.costs_seconds[timetable.parts == 0].mean())
-    traces = side_by_side(timetable, mean_seconds=mean_seconds)
+    return seven_phase_figure(timetable, run_side_by_side(timetable, mean_seconds=mean_seconds), full=full)
+
+
+def seven_phase_figure(timetable: Timetable, traces: Mapping[str, Trace], *, full: bool) -> Figure:
+    """Sum up what every query did in each phase."""
     edges = _edges(timetable, len(PHASES))
     phases = {name: [trace.between(*edge) for edge in edges] for name, trace in traces.items()}
     at_f = PHASES.index("F")
@@ -103,7 +74,7 @@ def fig10(*, full: bool) -> Figure:
                        phases[STRAW_MAN][at_f].mean_seconds / TARGET_SECONDS, 1.25),
         Claim.at_most("LAS in its worst phase against Straw-Man in its worst", worst[LAS] / worst[STRAW_MAN], 1.0),
     ]  # fmt: skip
-    settings = _settings(timetable, full) | {"phase_tuples": phase_tuples}
+    settings = _settings(timetable, full) | {"phase_tuples": int((timetable.parts == 0).sum())}
     series = [
         Series(name, PHASES, tuple(part.mean_seconds for part in phases[name]), "phase", LATENCY + " by phase")
         for name in traces
@@ -120,7 +91,7 @@ def fig11(*, full: bool) -> Figure:
     timetable = with_warm_up(
         keys=keys, costs_seconds=costs, gaps=np.full(keys.size, gap), parts=np.zeros(keys.size, int)
     )
-    traces = side_by_side(timetable, mean_seconds=float(costs.mean()))
+    traces = run_side_by_side(timetable, mean_seconds=float(costs.mean()))
     claims = _common_claims(traces, timetable)
     shares = np.unique(keys, return_counts=True)[1] / keys.size
     settings = _settings(timetable, full) | {
@@ -128,6 +99,53 @@ def fig11(*, full: bool) -> Figure:
         "top_key_share": round(float(shares.max()), 4),
     }  # fmt: skip
     return Figure("las/fig11", settings, tuple(_time_series(traces)), tuple(claims))
+
+
+def partitions(*, full: bool) -> Figure:
+    """Give one of two partitions four times the load of the other: each holds the target, and only one has to shed."""
+    seconds = 120.0 if full else 20.0
+    timetable = uneven_timetable(seconds=seconds, seed=SEED)
+    traces = run_side_by_side(timetable, mean_seconds=0.0064, shedders=(LAS, DENSITY))
+    counted = {name: trace.between(timetable.starts_at, float("inf")) for name, trace in traces.items()}
+    claims = []
+    for policy in (LAS, DENSITY):
+        heavy, light = (counted[f"{policy}, partition {number}"] for number in (0, 1))
+        claims += [
+            Claim.at_most(f"{policy}: loaded partition, latency against the target",
+                          heavy.mean_seconds / TARGET_SECONDS, 1.25),
+            Claim.at_most(f"{policy}: light partition, latency against the target",
+                          light.mean_seconds / TARGET_SECONDS, 1.25),
+            Claim.at_least(f"{policy}: loaded partition, share dropped", heavy.dropped, 0.1),
+            Claim.at_most(f"{policy}: light partition, share dropped", light.dropped, 0.01),
+        ]  # fmt: skip
+    shown = {name: trace for name, trace in traces.items() if "partition" in name}
+    settings = _settings(timetable, full) | {"partitions": 2, "loads": UNEVEN_LOADS}
+    return Figure("las/partitions", settings, tuple(_time_series(shown)), tuple(claims))
+
+
+UNEVEN_LOADS = (1.4, 0.35)
+
+
+def uneven_timetable(*, seconds: float, seed: int) -> Timetable:
+    """Draw a stream for two partitions of different load, with a calm in front."""
+    rng = np.random.default_rng(seed)
+    costs_of = item_costs(rng, highest_seconds=12.8e-3)
+    parts = []
+    for partition, load in enumerate(UNEVEN_LOADS):
+        calm = int(WARM_UP_SECONDS * WARM_UP_LOAD / costs_of.mean())
+        numbers = zipf_numbers(rng, calm + int(seconds * load / costs_of.mean()), skew=1.0)
+        gaps = np.full(numbers.size, seconds / (numbers.size - calm))
+        gaps[:calm] = WARM_UP_SECONDS / calm
+        parts.append((np.cumsum(gaps), numbers, np.arange(numbers.size) >= calm, np.full(numbers.size, partition)))
+    arrived, numbers, counted, partition_of = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(arrived, kind="stable")
+    return Timetable(
+        arrived_at=arrived[order],
+        keys=numbers[order],
+        costs_seconds=costs_of[numbers[order]],
+        parts=counted[order].astype(np.int64) - 1,
+        partitions=partition_of[order],
+    )
 
 
 def seven_phase_timetable(*, phase_tuples: int, seed: int, highest_seconds: float = 12.8e-3) -> Timetable:
@@ -149,6 +167,7 @@ def with_warm_up(
         keys=np.concatenate([keys[:calm], keys]),
         costs_seconds=np.concatenate([costs_seconds[:calm], costs_seconds]),
         parts=np.concatenate([np.full(calm, -1), parts]),
+        partitions=np.zeros(calm + keys.size, dtype=np.int64),
     )
 
 
@@ -169,105 +188,35 @@ def mentions(tuples: int) -> tuple[NDArray[np.int64], str]:
 
 def class_costs(keys: NDArray[np.int64]) -> NDArray[np.float64]:
     """Cost by the class of the key: 1 ms for others, 5 for politicians, 25 for media; about 9.7 ms in the mean."""
-    from penstock.sketch.hashing import items_of
-
     drawn = (items_of(keys + 17) >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return np.select([drawn < 0.36, drawn < 0.69], [1e-3, 5e-3], 25e-3)
 
 
-def side_by_side(timetable: Timetable, *, mean_seconds: float, seconds_more: float = 2.5) -> dict[str, Trace]:
-    """Run plain Spark and every policy on the same stream at once, and trace each."""
-    from penstock.spark.daemon import SETTINGS
-    from penstock.spark.session import local_session
-    from penstock.spark.timetable import timetable_stream, write_timetable
-
+def run_side_by_side(
+    timetable: Timetable, *, mean_seconds: float, seconds_more: float = 2.5, shedders: Sequence[str] = SHEDDERS
+) -> dict[str, Trace]:
+    """Run plain Spark and every policy on the stream, until some seconds after its end."""
     policies: dict[str, TuplePolicy] = {
         STRAW_MAN: StrawMan(mean_seconds=mean_seconds),
         FULL_KNOWLEDGE: FullKnowledge(),
         LAS: LoadAware(),
         DENSITY: Density(),
     }
-    quiet = Path(tempfile.gettempdir()) / "penstock-reproduce-spark.log"
-    spark = local_session(
-        cores=2 * (len(policies) + 1), settings={**SETTINGS, "spark.sql.streaming.numRecentProgressUpdates": "1000"},
-        log_path=quiet,
-    )  # fmt: skip
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        path = folder / "timetable.npz"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "timetable.npz"
         write_timetable(
-            path, arrived_at=timetable.arrived_at, keys=timetable.keys, costs_seconds=timetable.costs_seconds,
-            partitions=np.arange(timetable.keys.size) % PARTITIONS,
-        )  # fmt: skip
-        epoch = time.time() + 1.0
-        runs = {}
-        for number, (name, policy) in enumerate(policies.items()):
-            runs[name] = stack.enter_context(
-                _started(timetable_stream(spark, path, epoch=epoch), policy, folder / str(number))
-            )
-        plain = _plain(timetable_stream(spark, path, epoch=epoch), folder / "plain")
-        stack.callback(plain.stop)
-        ends_at = epoch + timetable.seconds + seconds_more
-        while time.time() < ends_at:
-            for name, run in runs.items():
-                if not run.query.isActive:
-                    run.await_termination(1.0)
-                    raise RuntimeError(f"the query of {name} stopped")
-            time.sleep(0.5)
-        traces = {PLAIN: _plain_trace(plain, epoch)}
-        traces |= {name: _trace(run.batches, epoch) for name, run in runs.items()}
-    spark.stop()
-    return traces
-
-
-def _started(events: Any, policy: TuplePolicy, checkpoint: Path) -> Any:
-    from penstock.spark.operator import operator
-
-    worker = operator(
-        execute, key="key", returns="id BIGINT", latency=TARGET_SECONDS, checkpoint=str(checkpoint), arrival="arrived",
-        policy=policy, true_cost="cost_seconds",
-    )  # fmt: skip
-    return worker.start(events.transform(worker).writeStream.format("noop"))
-
-
-def _plain(events: Any, checkpoint: Path) -> Any:
-    from pyspark.sql import functions as F
-
-    done = events.mapInArrow(_execute_all, "id BIGINT, micros BIGINT")
-    counted = done.observe("plain", F.count("id").alias("offered"), F.avg("micros").alias("mean_micros"))
-    return counted.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
-
-
-def _execute_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        results = [execute(row) for row in batch.to_pylist()]
-        ids = pa.array([row["id"] for row in results], pa.int64())
-        yield pa.RecordBatch.from_arrays([ids, batch.column("arrived").cast(pa.int64())], names=["id", "micros"])
-
-
-def _trace(batches: list[Batch], epoch: float) -> Trace:
-    timed = [b for b in batches if b.offered and b.committed_at is not None and b.mean_latency_seconds is not None]
-    latency = np.array([b.mean_latency_seconds for b in timed], dtype=float)
-    return Trace(
-        np.array([b.committed_at for b in timed], dtype=float) - latency - epoch,
-        np.array([b.offered for b in timed], dtype=float),
-        np.array([b.kept for b in timed], dtype=float),
-        latency,
-    )
-
-
-def _plain_trace(query: Any, epoch: float) -> Trace:
-    from penstock.spark.measure import read_progress
-
-    rows = []
-    for report in query.recentProgress:
-        progress = read_progress(report)
-        counts = progress.observed.get("plain") if progress else None
-        if progress and counts and counts["offered"]:
-            arrived = counts["mean_micros"] / 1e6
-            rows.append((arrived - epoch, counts["offered"], counts["offered"], progress.committed_at - arrived))
-    table = np.array(rows, dtype=float).reshape(-1, 4).T
-    return Trace(*table)
+            path,
+            arrived_at=timetable.arrived_at,
+            keys=timetable.keys,
+            costs_seconds=timetable.costs_seconds,
+            partitions=timetable.partitions,
+        )
+        return side_by_side(
+            path,
+            {name: policies[name] for name in shedders},
+            latency_seconds=TARGET_SECONDS,
+            seconds=timetable.seconds + seconds_more,
+        )
 
 
 def _edges(timetable: Timetable, parts: int) -> list[tuple[float, float]]:
@@ -300,7 +249,8 @@ def _time_series(traces: Mapping[str, Trace]) -> list[Series]:
         Series(
             name, tuple(traces[name].arrived_at), tuple(1 - traces[name].kept / traces[name].offered), shown, DROPPED
         )
-        for name in SHEDDERS
+        for name in traces
+        if name != PLAIN
     ]
     return latency + dropped
 
@@ -309,6 +259,6 @@ def _settings(timetable: Timetable, full: bool) -> dict[str, object]:
     return {
         "seed": SEED, "target_s": TARGET_SECONDS, "partitions": PARTITIONS, "size": "full" if full else "quick",
         "tuples": int((timetable.parts >= 0).sum()), "seconds": round(timetable.seconds, 1),
-        "counted": f"all but a warm-up of {timetable.starts_at:.0f} s at {WARM_UP_LOAD:.0%} load, in which costs are learned",
+        "counted": f"all but a warm-up of {timetable.starts_at:.0f} s at {WARM_UP_LOAD:.0%} load, to learn costs",
         "costs": "slept",
     }  # fmt: skip

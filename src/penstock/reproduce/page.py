@@ -2,58 +2,74 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from penstock.model.errors import InvalidInputError
 from penstock.reproduce.catalogue import FIGURES
-from penstock.reproduce.figure import Claim, Figure
+from penstock.reproduce.figure import Figure
 from penstock.reproduce.plot import plot_figure, require_matplotlib
 
 
-def write_page(path: Path, *, full: bool) -> list[Figure]:
-    """Compute every figure; write the page, and the plots to a folder of the same name beside it."""
+def write_page(
+    path: Path, *, full: bool, names: list[str], show: Callable[[Figure], None] = lambda figure: None
+) -> list[Figure]:
+    """Compute figures and write the page; plots and claims go to a folder of the same name beside it.
+
+    The page is put together from that folder, so one figure can be computed again without all others.
+    """
     if path.suffix != ".md":
         raise InvalidInputError(
             f"the report must be a file that ends in .md, got {str(path)!r}; "
             "its plots go to the folder with that name less the ending"
         )
     require_matplotlib()
+    folder = path.with_suffix("")
     figures = []
-    for name, entry in FIGURES.items():
-        figure = entry.compute(full=full)
-        plot_figure(figure, path.with_suffix("") / _plot_name(name), title=entry.title)
+    for name in names:
+        figure = FIGURES[name].compute(full=full)
+        plot_figure(figure, folder / _file(name, "png"), title=FIGURES[name].title)
+        # Curves are in the plot, and can be long.
+        told = {key: value for key, value in figure.to_json().items() if key != "series"} | {"full": full}
+        (folder / _file(name, "json")).write_text(json.dumps(told, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         figures.append(figure)
-    path.write_text(_page(figures, folder=path.stem, full=full), encoding="utf-8")
+        show(figure)
+    path.write_text(_page(folder), encoding="utf-8")
     return figures
 
 
-def _page(figures: list[Figure], *, folder: str, full: bool) -> str:
-    claims = [claim for figure in figures for claim in figure.claims]
+def _page(folder: Path) -> str:
+    stored = [folder / _file(name, "json") for name in FIGURES]
+    figures = [json.loads(file.read_text(encoding="utf-8")) for file in stored if file.exists()]
+    claims = [claim for figure in figures for claim in figure["claims"]]
     parts = [
         "# Reproduction",
         f"The papers' figures, computed by Penstock's own code. Figures: {len(figures)}; "
-        f"claims held: {sum(claim.held for claim in claims)} of {len(claims)}. "
-        f"`penstock reproduce --report FILE{' --full' if full else ''}` writes this page; "
-        f"`penstock reproduce PAPER/FIGURE` computes one figure.",
+        f"claims held: {sum(claim['held'] for claim in claims)} of {len(claims)}. "
+        "`penstock reproduce --report FILE` writes this page; `penstock reproduce PAPER/FIGURE` computes one figure, "
+        "and with `--report FILE` renews it on the page.",
     ]
     for figure in figures:
-        title = FIGURES[figure.figure].title
+        title = FIGURES[figure["figure"]].title
+        command = f"penstock reproduce {figure['figure']}{' --full' if figure['full'] else ''}"
         parts += [
-            f"## {figure.figure}",
-            f"{title}.",
-            f"![{title}]({folder}/{_plot_name(figure.figure)})",
-            _table(("claim", "value", "bound", ""), [_claim(claim) for claim in figure.claims]),
-            _table(("setting", "value"), [(name, _shown(value)) for name, value in figure.settings.items()]),
+            f"## {figure['figure']}",
+            f"{title}. Printed by `{command}`.",
+            f"![{title}]({folder.name}/{_file(figure['figure'], 'png')})",
+            _table(("claim", "value", "bound", ""), [_claim(claim) for claim in figure["claims"]]),
+            _table(("setting", "value"), [(name, _shown(value)) for name, value in figure["settings"].items()]),
         ]
     return "\n\n".join(parts) + "\n"
 
 
-def _claim(claim: Claim) -> tuple[str, ...]:
-    return claim.text, _shown(claim.value), claim.bound, "held" if claim.held else "**not held**"
+def _claim(claim: Mapping[str, Any]) -> tuple[str, ...]:
+    return claim["text"], _shown(claim["value"]), claim["bound"], "held" if claim["held"] else "**not held**"
 
 
-def _plot_name(figure: str) -> str:
-    return figure.replace("/", "-") + ".png"
+def _file(figure: str, ending: str) -> str:
+    return f"{figure.replace('/', '-')}.{ending}"
 
 
 def _shown(value: object) -> str:

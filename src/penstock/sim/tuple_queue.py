@@ -13,7 +13,7 @@ from penstock.policy.sequence import TuplePolicy, weight_of
 from penstock.policy.shedding import RUN, SEND, execute, learn, sent
 from penstock.sim.tuple_stream import TupleStream
 from penstock.sketch.cost_pair import Cells, CostPair, expected_cost, mean_cost
-from penstock.sketch.hashing import Items, chance
+from penstock.sketch.hashing import Items
 from penstock.sketch.jit import compiled
 
 MAIL_PAIRS = 8
@@ -76,8 +76,7 @@ def run_queue(
             cost = expected_cost(known, coefficients, items[index], shedder.fallback_seconds)
         else:
             cost = shedder.fallback_seconds
-        draw = chance(seed, np.uint64(index))
-        weight = weight_of(rule, shedder, window, now, cost, utility[index], draw)
+        weight = weight_of(rule, shedder, window, now, cost, utility[index], seed, np.uint64(index))
         weights[index] = weight
         if weight == 0.0:
             waited[index] = np.nan

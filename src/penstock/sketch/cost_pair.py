@@ -52,7 +52,9 @@ def add_cost(pair: Cells, coefficients: NDArray[np.uint64], item: np.uint64, sec
 
 
 @compiled
-def expected_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, fallback_seconds: float) -> NDArray[np.float64]:  # fmt: skip
+def expected_costs(
+    pair: Cells, coefficients: NDArray[np.uint64], items: Items, fallback_seconds: float
+) -> NDArray[np.float64]:
     """Estimate what each of a sequence of items costs."""
     costs = np.empty(items.size)
     for index in range(items.size):
@@ -61,10 +63,17 @@ def expected_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, 
 
 
 @compiled
-def add_costs(pair: Cells, coefficients: NDArray[np.uint64], items: Items, seconds: NDArray[np.float64], weights: NDArray[np.float64]) -> None:  # fmt: skip
-    """Learn from a sequence of executions."""
+def add_costs(
+    pair: Cells,
+    coefficients: NDArray[np.uint64],
+    items: Items,
+    seconds: NDArray[np.float64],
+    weights: NDArray[np.float64],
+) -> None:
+    """Learn from a sequence of executions; a weight of 0 marks a tuple that was not executed."""
     for index in range(items.size):
-        add_cost(pair, coefficients, items[index], seconds[index], weights[index])
+        if weights[index] > 0.0:
+            add_cost(pair, coefficients, items[index], seconds[index], weights[index])
 
 
 @compiled

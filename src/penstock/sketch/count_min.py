@@ -14,7 +14,9 @@ from penstock.sketch.jit import compiled
 
 
 @compiled
-def add_amounts(cells: NDArray[np.float64], coefficients: NDArray[np.uint64], items: Items, amounts: NDArray[np.float64]) -> None:  # fmt: skip
+def add_amounts(
+    cells: NDArray[np.float64], coefficients: NDArray[np.uint64], items: Items, amounts: NDArray[np.float64]
+) -> None:
     """Add an amount for each item."""
     rows, columns = cells.shape
     for index in range(items.size):
@@ -108,5 +110,6 @@ def require_same_shape(one: Shape, other: Shape) -> None:
     """Refuse to add sketches whose hash functions differ."""
     if one != other:
         raise InvalidInputError(
-            f"sketches can only be merged if shape and seed are the same, got {one} and {other}; make both from one Shape"
+            f"sketches can only be merged if shape and seed are the same, got {one} and {other}; "
+            "make both from one Shape"
         )

@@ -14,7 +14,7 @@ from penstock.policy.density import Density
 from penstock.policy.load_aware import LoadAware
 from penstock.policy.sequence import TuplePolicy, decide
 from penstock.sketch.cost_pair import CostPair
-from penstock.spark import worktask
+from penstock.spark import worktask  # noqa: F401 - for the workers that are forked from here
 
 
 def preload() -> None:
@@ -33,5 +33,4 @@ SETTINGS = {"spark.python.daemon.module": "penstock.spark.daemon"}
 
 if __name__ == "__main__":
     preload()
-    assert worktask  # noqa: S101 - imported for the workers that are forked from here
     daemon.manager()

@@ -246,6 +246,7 @@ def _consumer(client: str) -> Any:
             "group.id": "penstock",  # required by the client; nothing is ever committed to it
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "isolation.level": "read_uncommitted",  # as in Spark's own source
             "enable.partition.eof": True,
             **json.loads(client),
         }

@@ -105,6 +105,14 @@ def start_in(end: Any) -> str | None:
     return json.dumps(offset[READ]["from"]) if isinstance(offset, dict) and READ in offset else None
 
 
+def read_whole(end: str) -> str:
+    """Change an offset that ends a batch so that all of the batch is read."""
+    offset = _parsed(end)
+    if not isinstance(offset, dict) or READ not in offset:
+        return end
+    return json.dumps({**offset, READ: {**offset[READ], "millionths": MILLIONTHS}})
+
+
 def unread_units(end: Any) -> int:
     """Count the units of a batch that its source passes over unread."""
     ranges = read_ranges(end)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,36 +15,22 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
-from penstock.control.workshop import Workshop
+from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
-from penstock.sketch.hashing import NULL_ITEM
 from penstock.spark.measure import Progress
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
-from penstock.spark.sampler import hashed_key
 from penstock.spark.storage import Folder, local_path
+from penstock.spark.workcolumns import Columns
 from penstock.spark.workplanner import WorkPlanner
-from penstock.spark.worktask import (
-    ARRIVED,
-    FAIL,
-    ITEM,
-    REPORT,
-    REPORT_DDL,
-    SKIP,
-    TRUE_COST,
-    UTILITY,
-    WORKING,
-    WorkTask,
-    read_report,
-)
+from penstock.spark.worktask import FAIL, REPORT, REPORT_DDL, SKIP, WorkTask, read_report
 
-# The item of a missing key as Spark's signed 64 bits.
-_NULL_AS_LONG = NULL_ITEM - (1 << 64) if NULL_ITEM >= 1 << 63 else NULL_ITEM
+REMEMBERED_REPORTS = 1_000
 
 
 def operator(
@@ -70,17 +55,16 @@ def operator(
 ) -> Operator:
     """Run an expensive Python function over a stream, and shed what would make its results late.
 
-    What a tuple costs is measured and learned by key. Each partition decides tuple by tuple, from the plan of its batch,
-    what to execute. Apply the result with ``transform`` and start the query through it.
+    What a tuple costs is measured and learned by key. Each partition decides tuple by tuple, from the plan of its
+    batch, what to execute. Apply the result with ``transform`` and start the query through it.
 
     Parameters
     ----------
     function
-        Row-wise: gets a row as a dict and returns a dict with the columns of ``returns``, or None for no row. Batch-wise:
-        gets a pyarrow RecordBatch and returns one, or a Table.
+        Row-wise: gets a row as a dict and returns a dict with the columns of ``returns``, or None for no row.
+        Batch-wise: gets a pyarrow RecordBatch and returns one, or a Table.
     key
-        Column or columns that the cost of a row depends on; compared as text. A row with a null among them belongs to one
-        key of its own.
+        Column or columns that the cost of a row depends on; compared as text. Rows with a null in it share one key.
     returns
         Columns of the results, as in ``"user STRING, score DOUBLE"``; the weight is added.
     latency
@@ -162,45 +146,6 @@ def operator(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
-    """Which columns of the stream the operator reads for itself."""
-
-    key: tuple[str, ...]
-    arrival: str | None
-    utility: str | None
-    true_cost: str | None
-
-    def check(self, events: DataFrame) -> None:
-        """Refuse a stream that lacks what was named."""
-        types = {field.name: field.dataType for field in events.schema.fields}
-        named = [("key", name) for name in self.key]
-        named += [(role, getattr(self, role)) for role in ("arrival", "utility", "true_cost")]
-        for role, name in named:
-            if name is not None and name not in types:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has {', '.join(types)}"
-                )
-        if taken := [name for name in (*WORKING, REPORT) if name in types]:
-            raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
-        if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(
-                f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one"
-            )
-
-    def add(self, events: DataFrame) -> DataFrame:
-        """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
-        added: dict[str, Column] = {
-            ITEM: F.coalesce(hashed_key([_column(name) for name in self.key]), F.lit(_NULL_AS_LONG))
-        }
-        if self.arrival:
-            added[ARRIVED] = F.unix_micros(_column(self.arrival).cast("timestamp"))
-        for role, name in ((UTILITY, self.utility), (TRUE_COST, self.true_cost)):
-            if name:
-                added[role] = _column(name).cast("double")
-        return events.withColumns(added)
-
-
 class Operator:
     """What :func:`operator` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
@@ -241,7 +186,8 @@ class Operator:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
         events, planner = self._events, self._planner
         planner.log.verify()
-        planner.log.pin_sampling({"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]})  # fmt: skip
+        pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]}
+        planner.log.pin_sampling(pinned)
         return OperatorRun(
             spark=events.sparkSession,
             start=lambda: writer.option("checkpointLocation", planner.checkpoint.as_uri()).start(),
@@ -272,16 +218,25 @@ class OperatorRun(Run):
 
     def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
         self._workshop = Workshop(planner.policy, planner.constraint, resume=planner.work.learned())
+        self._reports: dict[int, list[PartitionReport]] = {}
         super().__init__(planner=planner, **options)
+
+    @property
+    def reports(self) -> dict[int, list[PartitionReport]]:
+        """What each partition did, by batch id; the last batches of this run."""
+        with self._changed:
+            return dict(self._reports)
 
     def _learn(self, batch: Batch, progress: Progress) -> None:
         super()._learn(batch, progress)
         planned = self._planner.work.plan(batch.batch_id)
         states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
-        if planned is not None and progress.duration_seconds is not None:
-            self._workshop.learn(
-                [read_report(state) for state in states], planned[0], duration_seconds=progress.duration_seconds
-            )
+        reports = [read_report(state) for state in states]
+        with self._changed:
+            self._reports[batch.batch_id] = reports
+            self._reports.pop(batch.batch_id - REMEMBERED_REPORTS, None)
+        if planned is not None:
+            self._workshop.learn(reports, planned[0], duration_seconds=progress.duration_seconds)
 
     def _publish(self) -> None:
         super()._publish()
@@ -312,7 +267,7 @@ class _Recount:
 def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
     """Read the promised columns as Arrow types."""
     try:
-        schema = T.StructType.fromDDL(returns)
+        schema = cast(T.StructType, T.StructType.fromDDL(returns))
     except Exception as cause:
         raise InvalidInputError(
             f"returns={returns!r} is no list of columns ({cause}); write it as in 'user STRING, score DOUBLE'"
@@ -320,7 +275,3 @@ def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
     if weight in schema.names or not schema.names:
         raise InvalidInputError(f"returns must name columns other than the weight {weight!r}, got {returns!r}")
     return to_arrow_schema(schema)
-
-
-def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")

@@ -11,7 +11,7 @@ sums of all: the source is read once and the shared part runs once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +19,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.estimate.interval import Aggregate, Within, needed, require
-from penstock.model.branches import BranchCount, BranchCounts
 from penstock.model.error_target import MaxError
 from penstock.model.errors import InvalidInputError, NotSupportedError
-from penstock.spark.answers import answer_from, meets, settled
+from penstock.spark.answers import answer_from, settled
 from penstock.spark.columns import moment_columns
 from penstock.spark.flags import Marking
+from penstock.spark.output_metrics import MISSES, drop_metrics, group_metric, observe_misses, window_metrics
 from penstock.spark.sampler import WHOLE, key_hash, listed_threshold, row_hash
 
 SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
-MISSES = "penstock_misses"
-OUTPUT_METRICS = "_outputs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,61 +109,33 @@ def answer_outputs(
     answered = tagged.groupBy(windows.column().alias("window"), "output", "group").agg(
         *moment_columns(F.col("value"), F.col("weight"), sums, methods)
     )
-    answer = F.lit(None)
-    for output in outputs:
-        # An answer to be warned of is left as it is here; the run sees the misses below.
-        asked = answer_from(
-            F.col,
-            output.aggregate,
-            confidence=output.confidence,
-            method=output.method,
-            within=output.within,
-            target=output.target,
-            name=output.name,
-        )
-        answer = F.when(F.col("output") == output.name, asked).otherwise(answer)
-    frame = answered.select("window", "output", "group", answer.alias("answer"))
+    frame = answered.select("window", "output", "group", _answers(outputs).alias("answer"))
     targets = {output.name: output.target for output in outputs if output.target}
-    return _observe_misses(frame, targets, f"{MISSES}_{metrics}") if targets else frame
+    return observe_misses(frame, targets, f"{MISSES}_{metrics}") if targets else frame
 
 
-def read_branches(observed: Mapping[str, Any] | None) -> BranchCounts | None:
-    """Read what a batch showed of its outputs from Spark's progress; None where it has none."""
-    if not observed or observed.get("window_seconds") is None:
-        return None
-    names = [field.removesuffix("__offered") for field in observed if field.endswith("__offered")]
-    first, last = observed.get("first_micros"), observed.get("last_micros")
-    return BranchCounts(
-        event_seconds=0.0 if first is None or last is None else (last - first) / 1e6,
-        window_seconds=observed["window_seconds"],
-        outputs={
-            name: BranchCount(
-                offered=int(observed[f"{name}__offered"] or 0),
-                kept=int(observed[f"{name}__kept"] or 0),
-                weight=observed[f"{name}__weight"] or 0.0,
-                total=observed[f"{name}__total"] or 0.0,
-                squares=observed[f"{name}__squares"] or 0.0,
-                groups=observed.get(f"{name}__groups") or 1.0,
-            )
-            for name in names
-        },
-    )
-
-
-def read_misses(observed: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Say which outputs gave answers in this batch that miss their targets."""
-    told = []
-    for metrics, fields in observed.items():
-        if metrics.startswith(MISSES):
-            missed = {
-                name.removesuffix("__missed"): count for name, count in fields.items() if name.endswith("__missed")
-            }
-            told += [
-                f"{count} of {fields[f'{name}__answers']} answers of {name} miss their target"
-                for name, count in missed.items()
-                if count
-            ]
-    return told
+def _answers(outputs: Sequence[WindowAggregate]) -> Column:
+    """Choose the formula by output; outputs that are answered alike share one, for Spark plans each in every batch."""
+    alike: dict[tuple[Any, ...], list[WindowAggregate]] = {}
+    for output in outputs:
+        # Who stops the query is named.
+        named = output.name if output.target and output.target.otherwise == "stop" else None
+        asked = (output.aggregate, output.confidence, output.method, output.within, output.target, named)
+        alike.setdefault(asked, []).append(output)
+    answer = F.lit(None)
+    for together in alike.values():
+        first = together[0]
+        formula = answer_from(
+            F.col,
+            first.aggregate,
+            confidence=first.confidence,
+            method=first.method,
+            within=first.within,
+            target=first.target,
+            name=first.name,
+        )
+        answer = F.when(F.col("output").isin([output.name for output in together]), formula).otherwise(answer)
+    return answer
 
 
 def interval_seconds(text: str) -> float:
@@ -219,7 +189,7 @@ def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[W
         passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
         chosen[f"__{output.name}_passes"] = passed
         # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
-        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * (plan["threshold"] / threshold)
+        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan["threshold"], threshold)
     frame = frame.withColumns(chosen)
     worked = {}
     for output in outputs:
@@ -235,50 +205,17 @@ def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[W
 
 def _tag(frame: DataFrame, outputs: Sequence[WindowAggregate], windows: Windows, metrics: str) -> DataFrame:
     """Count what reaches and passes each drop, then make a row for every output that a row goes to."""
-    micros = F.unix_micros(F.col(windows.time).cast("timestamp"))
-    counted = [
-        F.min(micros).alias("first_micros"),
-        F.max(micros).alias("last_micros"),
-        F.max(F.lit(windows.seconds)).alias("window_seconds"),
-    ]
+    counted = window_metrics(windows.time, windows.seconds)
     tags = []
     for output in outputs:
-        passes, weight, value, group = (
-            F.col(f"__{output.name}_{part}") for part in ("passes", "weight", "value", "group")
+        belongs, passes, weight, value, group = (
+            F.col(f"__{output.name}_{part}") for part in ("belongs", "passes", "weight", "value", "group")
         )
-        present = F.abs(value) < float("inf")
-        weighted = F.when(present, weight * value)
-        counted += [
-            F.count_if(F.col(f"__{output.name}_belongs")).alias(f"{output.name}__offered"),
-            F.count_if(passes).alias(f"{output.name}__kept"),
-            F.sum(F.when(passes & present, weight)).alias(f"{output.name}__weight"),
-            F.sum(weighted).alias(f"{output.name}__total"),
-            F.sum(weighted * value).alias(f"{output.name}__squares"),
-        ]
+        counted += drop_metrics(output.name, belongs=belongs, passes=passes, weight=weight, value=value)
         if output.group is not None:
-            counted.append(F.approx_count_distinct(group).cast("double").alias(f"{output.name}__groups"))
-        tags.append(
-            F.when(
-                passes,
-                F.struct(
-                    F.lit(output.name).alias("output"),
-                    group.alias("group"),
-                    value.alias("value"),
-                    weight.alias("weight"),
-                ),
-            )
-        )
+            counted.append(group_metric(output.name, group))
+        tag = {"output": F.lit(output.name), "group": group, "value": value, "weight": weight}
+        tags.append(F.when(passes, F.struct(*(column.alias(name) for name, column in tag.items()))))
     tagged = frame.observe(metrics, *counted)
     exploded = tagged.select(F.col(windows.time), F.explode(F.array_compact(F.array(*tags))).alias("tag"))
     return exploded.select(F.col(windows.time), "tag.output", "tag.group", "tag.value", "tag.weight")
-
-
-def _observe_misses(frame: DataFrame, targets: Mapping[str, MaxError], metrics: str) -> DataFrame:
-    counted = []
-    for name, target in targets.items():
-        own = F.col("output") == name
-        counted += [
-            F.count_if(own).alias(f"{name}__answers"),
-            F.count_if(own & ~meets(F.col("answer"), target)).alias(f"{name}__missed"),
-        ]
-    return frame.observe(metrics, *counted)

@@ -12,6 +12,7 @@ import logging
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from penstock.policy.concept import ConceptDriven
 from penstock.spark.eachbatch import mark_with
 from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
-from penstock.spark.offsets import read_entry, unread_units
+from penstock.spark.offsets import read_entry, read_whole, unread_units
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 from penstock.spark.twopass import mark_by_concept
@@ -68,21 +69,43 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
 
 
 def _recount(events: DataFrame, planner: Planner, marking: Marking, decision: Decision) -> dict[str, Any] | None:
-    batch_id, plan = decision.batch_id, decision.plan
+    batch_id, log = decision.batch_id, planner.log
+    count = CountOnly(batch_id=batch_id, plan=decision.plan, planner=planner, marking=marking)
+    run_again(events, planner, batch_id, count.__call__, done=lambda: log.counts(batch_id) is not None)
+    return dict(log.counts(batch_id) or {}) or None
+
+
+def run_again(
+    events: DataFrame,
+    planner: Planner,
+    batch_id: int,
+    handle: Callable[[DataFrame, int], None],
+    *,
+    done: Callable[[], bool],
+    read_all: bool = False,
+) -> None:
+    """Give the rows of a committed batch to a function once more, until it is done, fails or takes too long.
+
+    ``read_all`` reads what the batch passed over, too. Nothing happens if the offsets of the batch are gone.
+    """
     copy = planner.log.path / "recount"
     if not _copy_checkpoint(planner.checkpoint, copy, batch_id):
-        return None
-    count = CountOnly(batch_id=batch_id, plan=plan, planner=planner, marking=marking)
-    query = events.writeStream.foreachBatch(count.__call__).option("checkpointLocation", str(copy)).start()
+        return
+    if read_all:
+        _widen(copy / "offsets" / str(batch_id))
+    query = events.writeStream.foreachBatch(handle).option("checkpointLocation", copy.as_uri()).start()
     try:
         ends_at = time.monotonic() + RECOUNT_SECONDS
-        while (counts := planner.log.counts(batch_id)) is None and query.isActive and time.monotonic() < ends_at:
+        while not done() and query.isActive and time.monotonic() < ends_at:
             time.sleep(0.05)
-        # The query may have stored them just before it ended.
-        return dict(counts or planner.log.counts(batch_id) or {}) or None
     finally:
         query.stop()
         shutil.rmtree(copy, ignore_errors=True)
+
+
+def _widen(entry: Path) -> None:
+    *head, end = entry.read_text(encoding="utf-8").split("\n")
+    entry.write_text("\n".join([*head, read_whole(end)]), encoding="utf-8")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +122,17 @@ class CountOnly:
         if ran != self.batch_id:
             # Batches after the one in question belong to the real query: they are not even read.
             return
-        policy = self.planner.governor.policy
-        if isinstance(policy, ConceptDriven) and policy.passes == 2 and self.plan.sheds:
-            marked = mark_by_concept(self.marking, rows, policy, self.plan)
-        else:
-            marked = mark_with(self.marking, rows, self.plan)
+        marked = mark_again(self.planner, self.marking, rows, self.plan)
         counts = marked.agg(*self.marking.counts(marked)).first()
         self.planner.log.record_counts(self.batch_id, counts.asDict() if counts else {})
+
+
+def mark_again(planner: Planner, marking: Marking, rows: DataFrame, plan: Plan) -> DataFrame:
+    """Mark the rows of a batch as its logged plan did the first time."""
+    policy = planner.governor.policy
+    if isinstance(policy, ConceptDriven) and policy.passes == 2 and plan.sheds:
+        return mark_by_concept(marking, rows, policy, plan)
+    return mark_with(marking, rows, plan)
 
 
 def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:

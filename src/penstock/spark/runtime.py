@@ -8,7 +8,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,10 +18,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.control.controller import Controller
 from penstock.model import errors
 from penstock.model.batch import Batch
-from penstock.model.errors import PenstockError
+from penstock.model.branches import BranchCounts
+from penstock.model.errors import NotSupportedError, PenstockError
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
-from penstock.spark.outputs import OUTPUT_METRICS, read_branches, read_misses
+from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
 
@@ -96,6 +98,11 @@ class Run:
         self._published_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
+        try:
+            require_visible(planner.checkpoint)
+        except PenstockError:
+            self.query.stop()
+            raise
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
         self._thread.start()
 
@@ -242,6 +249,8 @@ class Run:
             previous_started_at=self._previous_started_at,
             tuples_per_unit=known.tuples_per_unit,
         )
+        if (branches := self._branches(progress)) is not None:
+            batch = replace(batch, outputs=branches.drops())
         self._previous_started_at = progress.started_at
         self._ledger.append(batch)
         self._learn(batch, progress)
@@ -258,14 +267,18 @@ class Run:
             self._totals = (offered + batch.offered, kept + batch.kept, shed + batch.shed)
             self._changed.notify_all()
 
+    def _branches(self, progress: Progress) -> BranchCounts | None:
+        return read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
+
     def _learn(self, batch: Batch, progress: Progress) -> None:
         """Learn from a batch; a failure ends the controlling, but neither the counting nor the query."""
         if self._failure is not None:
             return
         try:
-            branches = read_branches(progress.observed.get(f"{self._planner.name}{OUTPUT_METRICS}"))
             sampled = (self._counts(progress) or {}).get("sampled_keys")
-            self._controller.learn(batch, offset_units=progress.offset_units, branches=branches, sampled_keys=sampled)
+            self._controller.learn(
+                batch, offset_units=progress.offset_units, branches=self._branches(progress), sampled_keys=sampled
+            )
         except Exception as failure:
             self._failure = failure
             LOGGER.error("%s", self.status.note, exc_info=failure)
@@ -292,6 +305,18 @@ class Run:
         replayable = Folder(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._log.prune(before=replayable[0])
+
+
+def require_visible(checkpoint: Path, *, wait_seconds: float = 5.0) -> None:
+    """Refuse a checkpoint that Spark has written to and this process does not see."""
+    ends_at = time.monotonic() + wait_seconds
+    while not (checkpoint / "metadata").exists():
+        if time.monotonic() > ends_at:
+            raise NotSupportedError(
+                f"the query has started, but its checkpoint {checkpoint} is not seen from here: driver and executors "
+                "(with Spark Connect: server and client) must share that folder under this path; mount it here too"
+            )
+        time.sleep(0.05)
 
 
 def own_error(failure: Exception) -> PenstockError | None:

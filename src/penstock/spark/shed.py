@@ -16,11 +16,13 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
+from penstock.spark.backfill import Backfilled, backfill
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
 from penstock.spark.kafka import KafkaSource
-from penstock.spark.outputs import OUTPUT_METRICS, WindowAggregate, Windows, answer_outputs
+from penstock.spark.output_metrics import OUTPUT_METRICS
+from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
@@ -263,6 +265,35 @@ class Shedder:
         if trigger:
             writer = writer.trigger(**trigger)
         return self._run(events, writer.queryName(query_name) if query_name else writer)
+
+    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str) -> Backfilled:
+        """Answer again, exactly, for every window in which rows were shed.
+
+        Every batch that shed is read again from the source, as a replay would read it, and its rows are stored as
+        Parquet in ``into``/rows, with what was shed, batch, arc and reason; so are batches beside it that hold rows of
+        the same windows. Then the query runs over them with every weight at 1. What is stored already is not read
+        again, so a backfill that was cut short goes on where it was. See ``docs/backfill.md``.
+
+        Parameters
+        ----------
+        query
+            What follows the shedding: the function that was applied to ``events.transform(shedder)``.
+        window
+            The window of a row, as in ``F.window("timestamp", "10 seconds")``.
+        into
+            Folder for the rows and the exact answers.
+        """
+        if self._events is None:
+            raise InvalidInputError("nothing was shed yet; apply this shedder to the stream that it shed: transform")
+        return backfill(
+            self._events.sparkSession,
+            events=self._events,
+            planner=self._planner,
+            marking=self._marking,
+            query=query,
+            window=window,
+            into=into,
+        )
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.

@@ -1,4 +1,4 @@
-"""A stream from a timetable on disk: each tuple has its instant, key, cost and partition; a replay gives the same rows."""
+"""A stream from a timetable on disk: instant, key, cost and partition of each tuple; a replay gives the same rows."""
 
 from __future__ import annotations
 

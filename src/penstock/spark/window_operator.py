@@ -71,7 +71,7 @@ class WindowOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Note blocks, and set a timer for each window they open."""
         bucket = LABELS.index(key[0])
-        index = self._read_index()
+        index, batch_id = self._read_index(), current_batch_id()
         watermark = timerValues.getCurrentWatermarkInMs() * 1_000
         for frame in rows:
             for row in frame.itertuples(index=False):
@@ -79,12 +79,14 @@ class WindowOperator(StatefulProcessor):
                 open_ends = [end for end in self._span.ends_of(pane) if index.accepts(end, watermark)]
                 if not open_ends:
                     index.late += int(row.tuples)
+                    # Its block goes like those of a pane that has been answered.
+                    index.answered_panes.setdefault(pane, batch_id)
                     continue
                 for end in set(open_ends) - index.ends:
                     index.ends.add(end)
                     self._handle.registerTimer(end // 1_000)
                 index.panes.setdefault(pane, []).append((int(row.side), str(row.name), int(row.tuples)))
-        self._remove_answered(index, bucket)
+        self._remove_answered(index, bucket, batch_id)
         self._index.update((index.written(),))
         return iter(())
 
@@ -102,8 +104,8 @@ class WindowOperator(StatefulProcessor):
         self._index.update((index.written(),))
         if answered is not None and len(answered):
             yield answered.assign(
-                window_start=pd.Timestamp(end - self._span.size_micros, unit="us"),
-                window_end=pd.Timestamp(end, unit="us"),
+                window_start=pd.Timestamp(end - self._span.size_micros, unit="us", tz="UTC"),
+                window_end=pd.Timestamp(end, unit="us", tz="UTC"),
                 bucket=bucket,
                 offered=account.offered,
                 kept=account.kept,
@@ -141,9 +143,8 @@ class WindowOperator(StatefulProcessor):
         index.before = end
         return Drift(overlap=1.0, distance=0.0) if before is None else drift(unpack_concept(before), now)
 
-    def _remove_answered(self, index: Index, bucket: int) -> None:
+    def _remove_answered(self, index: Index, bucket: int, batch_id: int) -> None:
         """Remove what was answered in batches before this one: they are committed, and cannot be replayed any more."""
-        batch_id = current_batch_id()
         for pane, answered_in in list(index.answered_panes.items()):
             if answered_in < batch_id:
                 self._folder.remove_pane(pane, bucket)

@@ -149,7 +149,9 @@ def weighted(blocks: Sequence[Stored], left: Survivors, weight: str) -> pd.DataF
     if not blocks:
         return pd.DataFrame()
     rows = gather(blocks, left.rows)
-    rows[weight] = np.concatenate(left.weights)
+    own = np.concatenate(left.weights)
+    # Rows that were weighed before, by a shedder upstream, keep that weight too.
+    rows[weight] = rows[weight] * own if weight in rows.columns else own
     return rows
 
 

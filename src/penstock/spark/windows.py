@@ -76,7 +76,7 @@ def shed_windows(
     checkpoint
         Folder of the query's checkpoint: give it to the writer as ``checkpointLocation`` too. The blocks live in it.
     weight
-        Name of the weight column that the function sees.
+        Name of the weight column that the function sees. If the stream has it already, weights multiply.
     buckets
         How many parts of a window are worked on in parallel, up to 8; by default the number of shuffle partitions. A
         query keeps the number it was first started with.

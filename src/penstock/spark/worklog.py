@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from penstock.control.workshop import Learned, PartitionState, WorkPlan
+from penstock.control.workplan import Learned, PartitionState, WorkPlan
 from penstock.model.errors import PlanLogError
 from penstock.sketch.cost_pair import CostPair
 from penstock.spark.storage import Folder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.control.governor import Decision, Governor, expected_tuples
 from penstock.control.guidance import Guidance, collecting_seconds
-from penstock.control.workshop import WorkPlan, plan_work
+from penstock.control.workplan import WorkPlan, plan_work
 from penstock.model.plan import Plan
 from penstock.policy.constraint import Constraint
 from penstock.policy.sequence import TuplePolicy

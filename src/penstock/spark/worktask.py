@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.control.workshop import PartitionReport, WorkPlan
+from penstock.control.workplan import WorkPlan
+from penstock.control.workshop import PartitionReport
 from penstock.model.errors import OperatorError
 from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
 from penstock.policy.sequence import decide
@@ -21,6 +22,7 @@ from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import item_of
 from penstock.spark.inplan import current_batch_id
 from penstock.spark.workplanner import WorkPlanner
+from penstock.spark.workresults import conform, rows_to_batch
 
 ITEM, ARRIVED, UTILITY, TRUE_COST = (f"__penstock_{name}" for name in ("item", "arrived", "utility", "cost"))
 WORKING = (ITEM, ARRIVED, UTILITY, TRUE_COST)
@@ -98,14 +100,14 @@ class _Shift:
             return
         columns = [name for name in batch.schema.names if name not in WORKING]
         kept = batch.select(columns) if chosen.size == items.size else batch.select(columns).take(pa.array(chosen))
-        weights = weights[chosen]
+        weights = stands_for = weights[chosen]
         if self._task.weight in columns:
             weights = weights * kept.column(self._task.weight).cast(pa.float64()).to_numpy(zero_copy_only=False)
         run = self._run_batchwise if self._task.batchwise else self._run_rows
         results, seconds = run(kept, weights, costs[chosen])
         self._work += float(seconds.sum())
         # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
-        learned_as = weights if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
+        learned_as = stands_for if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
         self._fresh.update(items[chosen], seconds, learned_as)
         for result in results:
             yield self._with_report(result)
@@ -119,6 +121,7 @@ class _Shift:
             "failed": self._failed,
             "silent": self._silent,
             "work_seconds": self._work,
+            "arrived_at": self._micros / self._kept / 1e6 if self._kept and np.isfinite(self._oldest) else None,
             "price_limit": float(self._shedder["price_limit"][0]),
             "price_ceiling": float(self._shedder["price_ceiling"][0]),
             "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
@@ -139,7 +142,8 @@ class _Shift:
 
     def _expected(self, batch: pa.RecordBatch, items: np.ndarray) -> np.ndarray:
         if self._policy.KNOWS == TRUE:
-            return np.nan_to_num(batch.column(TRUE_COST).to_numpy(zero_copy_only=False).astype(np.float64))
+            true = batch.column(TRUE_COST).to_numpy(zero_copy_only=False).astype(np.float64)
+            return np.asarray(np.nan_to_num(true))
         if self._policy.KNOWS == LEARNED and self._known is not None:
             return self._known.estimate(items, fallback_seconds=self._plan.mean_seconds) * self._plan.pace
         return np.full(items.size, float(self._shedder["fallback_seconds"][0]))
@@ -169,7 +173,7 @@ class _Shift:
         """Let the survivors of an Arrow batch stand for all of it.
 
         Load-aware shedding decides by the queue a tuple finds, not by the tuple: it has no rate to be weighed by. Each
-        survivor stands for as many as were offered per survivor; what has none to stand for it waits for the next batch.
+        survivor stands for as many as were offered per survivor; what has none to stand for it waits for the next.
         """
         kept = int((weights > 0).sum())
         self._unweighed += weights.size
@@ -190,7 +194,7 @@ class _Shift:
             share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
             expected = max(1.0, (plan.expected_tuples or size) * share)
             seconds = (self._offered + 1.0 + np.arange(size)) / expected * plan.interval_seconds
-        return np.clip(seconds, 0.0, plan.interval_seconds)
+        return np.asarray(np.clip(seconds, 0.0, plan.interval_seconds))
 
     def _note_arrivals(self, batch: pa.RecordBatch, chosen: np.ndarray) -> None:
         if ARRIVED not in batch.schema.names or not chosen.size:
@@ -226,7 +230,7 @@ class _Shift:
             result_weights.append(weights[index])
         if not results:
             return [], nanos / 1e9
-        return [self._table(results, result_weights)], nanos / 1e9
+        return [rows_to_batch(results, result_weights, self._task.schema, self._task.weight)], nanos / 1e9
 
     def _run_batchwise(
         self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
@@ -255,7 +259,7 @@ class _Shift:
             expected = np.maximum(costs[own], 1e-9)
             seconds[own] = took * expected / expected.sum()
             if result is not None and result.num_rows:
-                results += self._conform(result, part)
+                results += conform(result, part, self._task.schema, self._task.weight)
         return results, seconds
 
     def _failed_on(self, cause: Exception, tuples: int) -> None:
@@ -265,43 +269,6 @@ class _Shift:
                 "with on_error='skip'"
             ) from cause
         self._failed += tuples
-
-    def _table(self, rows: list[dict[str, Any]], weights: list[float]) -> pa.RecordBatch:
-        schema = self._task.schema
-        try:
-            missing = next((set(schema.names) - set(row) for row in rows if not set(schema.names) <= set(row)), None)
-            if missing:
-                raise OperatorError(
-                    f"the operator returned a row without {', '.join(sorted(missing))}; returns= names it"
-                )
-            arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in schema]
-        except (pa.ArrowException, TypeError, ValueError, KeyError, OverflowError) as cause:
-            raise OperatorError(
-                f"the operator returned what does not fit returns= ({cause}); return a dict with the named columns, "
-                "or None for no row"
-            ) from cause
-        return pa.RecordBatch.from_arrays([*arrays, pa.array(weights)], names=[*schema.names, self._task.weight])
-
-    def _conform(self, result: Any, part: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Bring what a batch-wise operator returned into the promised columns."""
-        weight = self._task.weight
-        try:
-            table = pa.Table.from_batches([result]) if isinstance(result, pa.RecordBatch) else result
-            if weight not in table.column_names:
-                if table.num_rows != part.num_rows:
-                    raise OperatorError(
-                        f"the operator returned {table.num_rows} rows for {part.num_rows} and no column {weight!r}; rows "
-                        "can only be weighed if there are as many, in the same order, or if their weight is returned"
-                    )
-                table = table.append_column(weight, part.column(weight))
-            wanted = pa.schema([*self._task.schema, pa.field(weight, pa.float64())])
-            found: list[pa.RecordBatch] = table.select(wanted.names).cast(wanted).combine_chunks().to_batches()
-        except (pa.ArrowException, AttributeError, KeyError, TypeError) as cause:
-            raise OperatorError(
-                f"the operator returned what does not fit returns= ({cause}); return a pyarrow Table or RecordBatch "
-                "with the named columns"
-            ) from cause
-        return found
 
     def _with_report(self, result: pa.RecordBatch) -> pa.RecordBatch:
         nothing = pa.nulls(result.num_rows, REPORT_TYPE)
