@@ -190,8 +190,8 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
 def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, shedding):
     network = ps.Network(checkpoint=checkpoint, latency_seconds=600, dwell_batches=0, shedding=shedding)
     few = network.source("events", events(spark), row_id="id").filter("few", F.col("kind") < 2)
-    few.output("few", columns=["id"])
-    few.filter("fewer", F.col("kind") == 0).output("fewer", columns=["id"])
+    few.output("few rows", columns=["id"])
+    few.filter("fewer", F.col("kind") == 0).output("fewer rows", columns=["id"])
     overloaded(network, seconds_per_tuple=400.0 / ROWS)
     run = run_batches(network, tmp_path / "out", 6)
     keeps = [batch.keep for batch in run.batches]
@@ -206,8 +206,8 @@ def test_latency_graphs_choose_the_target(spark, checkpoint, tmp_path):
     network = ps.Network(checkpoint=checkpoint, probe_tuples=10**9)
     source = network.source("events", events(spark), row_id="id", event_time="at")
     patient, hasty = ps.LatencyGraph.of((100, 1.0), (200, 0.0)), ps.LatencyGraph.of((60, 1.0), (200, 0.0))
-    source.filter("few", F.col("kind") == 0).output("few", columns=["id"], latency=patient)
-    source.filter("more", F.col("kind") == 1).output("more", columns=["id"], latency=hasty)
+    source.filter("few", F.col("kind") == 0).output("few rows", columns=["id"], latency=patient)
+    source.filter("more", F.col("kind") == 1).output("more rows", columns=["id"], latency=hasty)
     run = run_batches(network, tmp_path / "out", 7)
     assert run.latency_seconds == pytest.approx(60)
 
