@@ -127,10 +127,11 @@ def moment_columns(
     y = F.coalesce(F.when(there, value), F.lit(0.0))
     w = F.coalesce(weight, F.lit(0.0)) * one
     powers = [None, y, y * y, y * y * y, y * y * y * y]
-    sums = [F.sum(one).alias("tuples")]
+    # Over no row at all a sum is null in Spark; a count is then 0.
+    sums = [F.coalesce(F.sum(one), F.lit(0.0)).alias("tuples")]
     for field, power in sorted(needed):
         if field == "weighted":
-            sums.append(F.sum(_times(w, powers[power])).alias(f"weighted{power}"))
+            sums.append(F.coalesce(F.sum(_times(w, powers[power])), F.lit(0.0)).alias(f"weighted{power}"))
         elif field in ("low", "high"):
             sums.append((F.min if field == "low" else F.max)(F.when(there, value)).alias(f"{field}0"))
         elif field == "heaviest":
