@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.model.errors import InvalidInputError, OperatorError, PlanLogError
 from penstock.sketch.hashing import NULL_ITEM, HashFamily, item_of
 from penstock.spark.ledger import Ledger
+from penstock.spark.sampler import key_hash
 from penstock.spark.workcolumns import Columns
 from penstock.spark.worktask import ITEM
 from tests.spark.streams import finish_batches, numbers
@@ -78,6 +79,12 @@ def test_items_are_the_same_in_spark_as_in_python(spark):
 
     found = columns.add(frame).select(ITEM).mapInArrow(in_worker, "columns ARRAY<BIGINT>").collect()
     assert [row["columns"] for row in found] == on_driver
+
+
+def test_keys_of_operators_and_of_rates_hash_alike():
+    """Written down twice, so that a query without operators need not load numba."""
+    assert key_hash(ps.compound_key("de", "mobile")) % 2**64 == item_of("de", "mobile")
+    assert key_hash("17") % 2**64 == item_of("17")
 
 
 def test_while_the_load_fits_every_row_comes_through_with_weight_one(spark, checkpoint, tmp_path):

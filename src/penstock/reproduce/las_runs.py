@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ SEED = 2020
 DROPPED = "share of tuples dropped"
 TAU_SECONDS = 6.4e-3
 FULL_RUNS = 5_000
+PROGRESS_FROM_JOBS = 100
 # Sketches of 64 KB: 4 x 1,024 cells of two doubles.
 LARGE_EPS = 0.002655
 
@@ -98,7 +100,12 @@ def spread(work: Callable[..., object], jobs: Sequence[tuple[object, ...]], *, s
     if serial or cores == 1:
         return [work(job) for job in jobs]
     with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(work, jobs))
+        done = []
+        for result in pool.map(work, jobs):
+            done.append(result)
+            if len(jobs) >= PROGRESS_FROM_JOBS and len(done) % (len(jobs) // 20) == 0:
+                print(f"{len(done) / len(jobs):.0%} of {len(jobs):,} parts", file=sys.stderr, flush=True)
+        return done
 
 
 def _run_share(job: tuple[Point, tuple[str, ...], int, int]) -> dict[str, NDArray[np.float64]]:
