@@ -220,8 +220,8 @@ def test_blocks_are_removed_once_no_window_needs_them(spark, tmp_path):
 
     panes = [path for path in (tmp_path / "checkpoint" / "penstock" / "blocks").iterdir() if path.name != "windows"]
 
-    # The watermark was near 120 before the last file came: windows that end by 110 had been answered, and the pane at 80
-    # was the last that none of the others needs.
+    # The watermark was near 120 before the last file came: windows that end by 110 had been answered, and the pane at
+    # 80 was the last that none of the others needs.
     assert min(int(path.name) / 1e6 - START.timestamp() for path in panes) == 90
 
 
