@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pandas as pd
@@ -30,20 +31,32 @@ def killed_run(folder: str, *, after_commits: int, after_seconds: float) -> None
     commits = Folder(Path(folder) / "checkpoint" / "commits")
     wanted = len(commits.ids()) + after_commits
     process = _start(folder)
-    assert process.stdout is not None
-    if process.stdout.readline().strip() != "running":
-        raise RuntimeError("the query did not start")
-    gives_up_at = time.monotonic() + 120
-    while len(commits.ids()) < wanted and time.monotonic() < gives_up_at:
-        time.sleep(0.01)
-    time.sleep(after_seconds)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "running":
+            raise RuntimeError("the query did not start")
+        gives_up_at = time.monotonic() + 120
+        while len(commits.ids()) < wanted and time.monotonic() < gives_up_at:
+            time.sleep(0.01)
+        time.sleep(after_seconds)
+    finally:
+        _kill(process)
 
 
 def finished_run(folder: str, batches: int) -> None:
-    if _start(folder, str(batches)).wait(timeout=300) != 0:
-        raise RuntimeError("the last run of the query failed")
+    process = _start(folder, str(batches))
+    try:
+        if process.wait(timeout=300) != 0:
+            raise RuntimeError("the last run of the query failed")
+    finally:
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End driver, JVM and workers, also when this process is told to stop: they are a session of their own."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def answers(folder: str) -> pd.DataFrame:
@@ -81,6 +94,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    # Told to stop, by timeout(1) say: leave by an exception, so that what was started is ended.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     moments = random.Random(chosen.seed)
     with tempfile.TemporaryDirectory(prefix="penstock-windows-") as folder:
         killed, alone = f"{folder}/killed", f"{folder}/alone"
