@@ -46,7 +46,7 @@ def kill_in_burst(folder: str, *, seconds: float) -> list[str]:
     ledger = Path(folder) / "checkpoint" / "penstock" / "shed" / "ledger"
     with Cluster(workers=2) as cluster:
         job = cluster.submit(str(JOB), folder, str(seconds))
-        gives_up_at = time.monotonic() + 120
+        gives_up_at = time.monotonic() + 240
         while job.poll() is None and time.monotonic() < gives_up_at:
             time.sleep(0.2)
             if any(batch.offered > 10_000 for batch in (Ledger(ledger).batches() if ledger.exists() else ())):
