@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -121,6 +122,8 @@ def _wrong_windows(spark: SparkSession, folder: str, survivors: DataFrame) -> li
 
 
 def main() -> int:
+    # Ended from outside, the processes that were started here must not be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="half the length of the burst")
     chosen = parser.parse_args()
