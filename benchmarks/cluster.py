@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -46,7 +47,7 @@ def kill_in_burst(folder: str, *, seconds: float) -> list[str]:
     ledger = Path(folder) / "checkpoint" / "penstock" / "shed" / "ledger"
     with Cluster(workers=2) as cluster:
         job = cluster.submit(str(JOB), folder, str(seconds))
-        gives_up_at = time.monotonic() + 120
+        gives_up_at = time.monotonic() + 240
         while job.poll() is None and time.monotonic() < gives_up_at:
             time.sleep(0.2)
             if any(batch.offered > 10_000 for batch in (Ledger(ledger).batches() if ledger.exists() else ())):
@@ -121,6 +122,8 @@ def _wrong_windows(spark: SparkSession, folder: str, survivors: DataFrame) -> li
 
 
 def main() -> int:
+    # Ended from outside, the processes that were started here must not be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="half the length of the burst")
     chosen = parser.parse_args()

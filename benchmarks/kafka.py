@@ -7,6 +7,8 @@ Kafka client and the files of the checkpoint, in the same way for both.
 from __future__ import annotations
 
 import json
+import signal
+import sys
 import tempfile
 import threading
 import time
@@ -194,6 +196,8 @@ def kafka(progress: Progress, spark: SparkSession) -> Table:
 
 
 def main() -> None:
+    # Ended from outside, the processes that were started here must not be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(width=150)
     jars = kafka_connector()
     settings = {"spark.jars": str(jars), "spark.sql.streaming.numRecentProgressUpdates": "2000"}

