@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import Progress
+from rich.table import Table
 
 from benchmarks.answers import answers_with_bounds
 from benchmarks.concept import native_rates, window_intake, window_latency
@@ -23,24 +26,44 @@ from benchmarks.steady import dropped_row, idle_overhead
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
 
-PARTS = ("idle", "overload", "mechanism", "answers", "outputs", "concept", "roadmap", "network", "kernel", "operator")
-# Needs Maven Central once: only when asked for.
+
+def _idle(spark: SparkSession, progress: Progress) -> list[Table]:
+    table, rows = idle_overhead(spark, progress)
+    return [table, dropped_row(spark, progress, rows)]
+
+
+PARTS: dict[str, Callable[[SparkSession, Progress], list[Table]]] = {
+    "idle": _idle,
+    "overload": lambda spark, progress: [overload(spark, progress)],
+    "mechanism": lambda spark, progress: [mechanisms(spark, progress)],
+    "answers": lambda spark, progress: [answers_with_bounds(spark, progress)],
+    "outputs": outputs_under_overload,
+    "concept": lambda spark, progress: [
+        part(spark, progress) for part in (window_latency, window_intake, native_rates)
+    ],
+    "roadmap": lambda spark, progress: [speed(progress), gaps(progress)],
+    "network": networks,
+    "kernel": lambda spark, progress: [kernels(progress)],
+    "operator": lambda spark, progress: [wrapper_overhead(spark, progress)],
+    "kafka": lambda spark, progress: [kafka(progress, spark)],
+}
+# Needs Maven Central once.
 ON_REQUEST = ("kafka",)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    usual = [name for name in PARTS if name not in ON_REQUEST]
     parser.add_argument(
         "parts",
         nargs="*",
-        default=list(PARTS),
-        help=f"any of {', '.join(PARTS + ON_REQUEST)} (default: all but the last)",
+        default=usual,
+        help=f"any of {', '.join(PARTS)} (default: all but {', '.join(ON_REQUEST)})",
     )
     chosen = parser.parse_args().parts
-    if unknown := set(chosen) - set(PARTS + ON_REQUEST):
-        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS + ON_REQUEST)}")
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"unknown part {', '.join(sorted(unknown))}; choose from {', '.join(PARTS)}")
     console = Console(width=130)
-    tables = []
     with Progress(console=console, transient=True) as progress:
         spark = local_session(
             settings={
@@ -49,31 +72,10 @@ def main() -> None:
             },
             log_path=Path(tempfile.gettempdir()) / "penstock-bench-spark.log",
         )
-        if "idle" in chosen:
-            table, rows = idle_overhead(spark, progress)
-            tables += [table, dropped_row(spark, progress, rows)]
-        if "overload" in chosen:
-            tables.append(overload(spark, progress))
-        if "mechanism" in chosen:
-            tables.append(mechanisms(spark, progress))
-        if "answers" in chosen:
-            tables.append(answers_with_bounds(spark, progress))
-        if "concept" in chosen:
-            tables += [part(spark, progress) for part in (window_latency, window_intake, native_rates)]
-        if "kafka" in chosen:
-            tables.append(kafka(progress, spark))
-        if "roadmap" in chosen:
-            tables += [speed(progress), gaps(progress)]
-        if "network" in chosen:
-            tables += networks(spark, progress)
-        if "outputs" in chosen:
-            tables += outputs_under_overload(spark, progress)
-        if "kernel" in chosen:
-            tables.append(kernels(progress))
-        if "operator" in chosen:
-            tables.append(wrapper_overhead(spark, progress))
-    for table in tables:
-        console.print(table)
+        for name in chosen:
+            # As soon as there are any: an hour of figures should not hang on the last part.
+            for table in PARTS[name](spark, progress):
+                console.print(table)
 
 
 if __name__ == "__main__":
