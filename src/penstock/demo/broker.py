@@ -74,7 +74,11 @@ class Broker:
         self._properties = Path(self._folder.name) / "server.properties"
         self._properties.write_text(text, encoding="utf-8")
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)).wait(START_SECONDS)
+        # One argument: an id may begin with a dash.
+        formatting = self._java(
+            "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(self._properties)
+        )
+        formatting.wait(START_SECONDS)
         self.start()
         return self
 

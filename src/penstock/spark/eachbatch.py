@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -56,7 +57,13 @@ def _counts_of(observation: Observation, batch_id: int) -> Mapping[str, Any]:
     # Spark offers no timeout: without an action its getter waits for ever. A daemon thread may wait with it and
     # does not keep the process alive; an executor's thread would.
     counts: SimpleQueue[Mapping[str, Any]] = SimpleQueue()
-    Thread(target=lambda: counts.put(dict(observation.get)), name="penstock-counts", daemon=True).start()
+
+    def wait() -> None:
+        # Fails only where Spark itself is being stopped, and with it the batch.
+        with suppress(Exception):
+            counts.put(dict(observation.get))
+
+    Thread(target=wait, name="penstock-counts", daemon=True).start()
     try:
         return counts.get(timeout=METRICS_SECONDS)
     except Empty:

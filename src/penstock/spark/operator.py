@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
@@ -250,7 +251,7 @@ class OperatorRun(Run):
 
     def _publish(self) -> None:
         super()._publish()
-        self._planner.work.publish(self._workshop.learned(now=self._published_at))
+        self._planner.work.publish(self._workshop.learned(now=time.time()))
 
     def _prune(self) -> None:
         super()._prune()
