@@ -9,37 +9,37 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def output_of(script):
+    """Run Python in a process of its own, as an example runs, and give what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_example_counts_its_clicks_and_says_what_it_shed():
     shortened = "from examples import clicks; clicks.main(seconds=3.0)"
-    done = subprocess.run(
-        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "612,000 offered = " in done.stdout
-    assert "sum(shed)" in done.stdout
+    told = output_of(shortened)
+    assert "612,000 offered = " in told
+    assert "sum(shed)" in told
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_kafka_example_is_verified_by_a_consumer_that_is_not_spark(broker, kafka_spark):
     shortened = "from examples import kafka_to_kafka; kafka_to_kafka.main(seconds=2.0, warm_up_seconds=4.0)"
-    done = subprocess.run(
-        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "116,000 offered = " in done.stdout
-    assert " answers, 0 of them doubled" in done.stdout
+    told = output_of(shortened)
+    assert "116,000 offered = " in told
+    assert " answers, 0 of them doubled" in told
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_network_of_the_example_answers_through_the_burst():
     shortened = "from examples import network; network.main(seconds=2.0, burst=20_000)"
-    done = subprocess.run(
-        [sys.executable, "-c", shortened], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "44,000 offered = " in done.stdout
-    assert "total_error" in done.stdout
+    told = output_of(shortened)
+    assert "44,000 offered = " in told
+    assert "total_error" in told

@@ -71,47 +71,34 @@ def data_path(name: str) -> Path | None:
 def users() -> Stream:
     """GCM by user: mean CPU request, windows of 60 minutes that slide by 30, 2 % processed."""
     tasks = task_events()
-    return Stream(
-        name="google user" if tasks.real else "generated user",
-        question="mean CPU request by user",
-        seconds=tasks.seconds,
-        keys=tasks.users,
-        values=tasks.cpu,
-        size_seconds=3_600.0,
-        slide_seconds=1_800.0,
-        keep=0.02,
-        real=tasks.real,
-    )
+    return _cpu_requests(tasks, "user", question="mean CPU request by user", keys=tasks.users, keep=0.02)
 
 
 def scheduling_classes() -> Stream:
     """GCM as in the paper: mean CPU request by scheduling class."""
     tasks = task_events()
-    return Stream(
-        name="google class" if tasks.real else "generated class",
-        question="mean CPU request by scheduling class",
-        seconds=tasks.seconds,
-        keys=tasks.classes,
-        values=tasks.cpu,
-        size_seconds=3_600.0,
-        slide_seconds=1_800.0,
-        keep=0.02,
-        real=tasks.real,
-    )
+    question = "mean CPU request by scheduling class"
+    return _cpu_requests(tasks, "class", question=question, keys=tasks.classes, keep=0.02)
 
 
 def scalar() -> Stream:
     """DEC stands for a scalar aggregate: here the mean CPU request of all tasks, 1 % processed."""
     tasks = task_events()
+    one_group = np.zeros(len(tasks.seconds), dtype=np.int64)
+    return _cpu_requests(tasks, "scalar", question="mean CPU request", keys=one_group, keep=0.01)
+
+
+def _cpu_requests(tasks: TaskEvents, label: str, *, question: str, keys: Ints, keep: float) -> Stream:
+    """CPU requests of the task events in the paper's windows of 60 minutes that slide by 30."""
     return Stream(
-        name="google scalar" if tasks.real else "generated scalar",
-        question="mean CPU request",
+        name=f"google {label}" if tasks.real else f"generated {label}",
+        question=question,
         seconds=tasks.seconds,
-        keys=np.zeros(len(tasks.seconds), dtype=np.int64),
+        keys=keys,
         values=tasks.cpu,
         size_seconds=3_600.0,
         slide_seconds=1_800.0,
-        keep=0.01,
+        keep=keep,
         real=tasks.real,
     )
 
