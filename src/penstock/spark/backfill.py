@@ -19,11 +19,12 @@ from pyspark.sql import functions as F
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.model.plan import Plan
+from penstock.spark.eachbatch import mark_planned
 from penstock.spark.flags import KEPT, WORKING, Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_ranges
 from penstock.spark.planner import Planner
-from penstock.spark.recount import mark_again, run_again
+from penstock.spark.recount import run_again
 from penstock.spark.session import local_session
 from penstock.spark.storage import Folder
 
@@ -190,7 +191,7 @@ class _WriteRows:
         """Do one batch; called by Spark."""
         if ran != self.batch_id:
             return
-        marked = mark_again(self.planner, self.marking, events, self.plan)
+        marked = mark_planned(self.planner, self.marking, events, self.plan)
         kept = F.col(KEPT)
         if (was_read := self._was_read()) is not None:
             kept = kept & was_read

@@ -36,15 +36,22 @@ class EachBatch:
     def __call__(self, events: DataFrame, batch_id: int) -> None:
         """Do one batch; called by Spark."""
         decision = self.planner.decide(batch_id)
-        policy = self.planner.governor.policy
-        if isinstance(policy, ConceptDriven) and policy.passes == 2 and decision.plan.sheds:
-            marked = mark_by_concept(self.marking, events, policy, decision.plan)
-        else:
-            marked = mark_with(self.marking, events, decision.plan, sample=F.lit(sample_threshold(decision)))
+        sample = F.lit(sample_threshold(decision))
+        marked = mark_planned(self.planner, self.marking, events, decision.plan, sample=sample)
         observation = Observation(self.planner.name)
         counted = marked.observe(observation, *self.marking.counts(marked))
         self.write(self.marking.survivors(counted), batch_id)
         self.planner.log.record_counts(batch_id, _counts_of(observation, batch_id))
+
+
+def mark_planned(
+    planner: Planner, marking: Marking, rows: DataFrame, plan: Plan, *, sample: Column | None = None
+) -> DataFrame:
+    """Mark the rows of a batch by its logged plan; the same rows and plan give the same marks every time."""
+    policy = planner.governor.policy
+    if isinstance(policy, ConceptDriven) and policy.passes == 2 and plan.sheds:
+        return mark_by_concept(marking, rows, policy, plan)
+    return mark_with(marking, rows, plan, sample=sample)
 
 
 def mark_with(marking: Marking, events: DataFrame, plan: Plan, *, sample: Column | None = None) -> DataFrame:

@@ -22,14 +22,12 @@ from pyspark.sql import DataFrame
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
 from penstock.model.plan import Plan
-from penstock.policy.concept import ConceptDriven
-from penstock.spark.eachbatch import mark_with
+from penstock.spark.eachbatch import mark_planned
 from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_whole, unread_units
 from penstock.spark.planner import Planner
 from penstock.spark.storage import Folder
-from penstock.spark.twopass import mark_by_concept
 
 LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
@@ -122,17 +120,9 @@ class CountOnly:
         if ran != self.batch_id:
             # Batches after the one in question belong to the real query: they are not even read.
             return
-        marked = mark_again(self.planner, self.marking, rows, self.plan)
+        marked = mark_planned(self.planner, self.marking, rows, self.plan)
         counts = marked.agg(*self.marking.counts(marked)).first()
         self.planner.log.record_counts(self.batch_id, counts.asDict() if counts else {})
-
-
-def mark_again(planner: Planner, marking: Marking, rows: DataFrame, plan: Plan) -> DataFrame:
-    """Mark the rows of a batch as its logged plan did the first time."""
-    policy = planner.governor.policy
-    if isinstance(policy, ConceptDriven) and policy.passes == 2 and plan.sheds:
-        return mark_by_concept(marking, rows, policy, plan)
-    return mark_with(marking, rows, plan)
 
 
 def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:
