@@ -33,8 +33,9 @@ def write_timetable(
 ) -> None:
     """Write the tuples of a stream, in the order of their arrival.
 
-    The first ``calm`` tuples are a warm-up: they come by the time since ``epoch``. The others come by the time since
-    :func:`release`, so that whoever measures can wait until all queries have started.
+    The first ``calm`` tuples are a warm-up: they come by the time since ``epoch``, and those not due by the release
+    never come. The others come by the time since :func:`release`, so that whoever measures can wait until all queries
+    have started.
     """
     np.savez(path, arrived_at=arrived_at, keys=keys, costs_seconds=costs_seconds, partitions=partitions, calm=calm)
 
@@ -114,12 +115,21 @@ class TimetableReader(DataSourceStreamReader):
         except FileNotFoundError:
             return None
 
+    def _came(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Leave out what the warm-up had not handed out by the release: it would come as a flood, from the future."""
+        released_at = self._released_at()
+        if released_at is None:
+            return np.ones(ids.size, dtype=bool)
+        due = self._epoch + _timetable(self._path)["arrived_at"][ids] <= released_at
+        return (ids >= self._calm()) | due
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Make the rows of a share."""
         assert isinstance(partition, Share)  # noqa: S101 - narrows the type for the checker
         table = _timetable(self._path)
         ids = np.arange(partition.start, partition.end)
         ids = ids[table["partitions"][ids] == partition.partition]
+        ids = ids[self._came(ids)]
         for first in range(0, ids.size, ROWS_PER_ARROW_BATCH):
             own = ids[first : first + ROWS_PER_ARROW_BATCH]
             begins = np.where(own < self._calm(), self._epoch, self._released_at() or self._epoch)
