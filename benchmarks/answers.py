@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from statistics import median
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
-from benchmarks.workload import batch_seconds, rows_for
-from penstock.demo.clicks import clicks_in_batches
+from benchmarks import turns
+from benchmarks.workload import numbers, rows_for
+from penstock.demo.clicks import clicks_from
 
-ROUNDS = 5
+TURNS = 30
+WARM_UP_ROUNDS, ROUNDS = 3, 15
 ROWS_IN_MEMORY = 12_000_000
-STREAM_BATCHES = 3
 
-Take = Callable[[list[Column]], float]
+Columns = Callable[[], list[Column]]
 
 
 def plain() -> list[Column]:
@@ -35,28 +37,18 @@ def bounded() -> list[Column]:
 
 
 def answers_with_bounds(spark: SparkSession, progress: Progress) -> Table:
-    """Throughput of ``ps.count`` and ``ps.sum`` against ``F.count`` and ``F.sum``, each first in turn."""
+    """Throughput of ``ps.count`` and ``ps.sum`` against ``F.count`` and ``F.sum``, in turns."""
     table = Table(title="Count and sum with bounds: throughput against Spark's plain ones", title_justify="left")
-    for heading in ("rows", "plain", "with bounds", "throughput ratio", "rounds (min..max)"):
+    for heading in ("rows", "plain", "with bounds", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
-    rows = rows_for(1.0, spark, lambda clicks, _: _windows(clicks, plain()), first_guess=1_000_000)
-    cases = {
-        f"window sums, {rows:,} rows a batch": partial(_stream, spark, rows),
-        f"nothing but the sums, {ROWS_IN_MEMORY:,} rows cached in memory": _cached(spark),
-    }
-    for name, take in cases.items():
-        task = progress.add_task(f"answers with bounds, {name}", total=ROUNDS + 1)
-        taken: dict[str, list[float]] = {"plain": [], "bounded": []}
-        for number in range(ROUNDS + 1):
-            pair = [("plain", plain), ("bounded", bounded)]
-            for kind, columns in pair if number % 2 else reversed(pair):
-                taken[kind].append(take(columns()))
-            progress.advance(task)
-        # The first round compiles.
-        ratios = [one / other for one, other in zip(taken["plain"][1:], taken["bounded"][1:], strict=True)]
+    rows = rows_for(0.8, spark, lambda clicks, _: _windows(clicks, plain()), first_guess=1_000_000)
+    for name, taken in (
+        (f"window sums of a stream, {rows:,} rows a batch", _streams(spark, rows, progress)),
+        (f"nothing but the sums, {ROWS_IN_MEMORY:,} rows cached in memory", _cached(spark, progress)),
+    ):
         table.add_row(
-            name, f"{median(taken['plain'][1:]):.2f} s", f"{median(taken['bounded'][1:]):.2f} s",
-            f"{median(ratios):.3f}", f"{min(ratios):.3f}..{max(ratios):.3f}",
+            name, f"{median(taken['plain']):.2f} s", f"{median(taken['bounded']):.2f} s",
+            *turns.told(turns.ratios(taken["plain"], taken["bounded"])),
         )  # fmt: skip
     return table
 
@@ -66,14 +58,18 @@ def _windows(clicks: DataFrame, columns: list[Column]) -> DataFrame:
     return weighed.groupBy(F.window("arrived", "5 seconds").getField("start"), "campaign").agg(*columns)
 
 
-def _stream(spark: SparkSession, rows: int, columns: list[Column]) -> float:
-    counted = _windows(clicks_in_batches(spark, rows_per_batch=rows), columns)
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        writer = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", folder)
-        return median(batch_seconds(writer.start(), STREAM_BATCHES))
+def _streams(spark: SparkSession, rows: int, progress: Progress) -> dict[str, list[float]]:
+    queries = {"plain": partial(_started, plain), "bounded": partial(_started, bounded)}
+    return turns.in_turns(spark, progress, "answers with bounds", numbers(spark, rows), queries, turns=TURNS)
 
 
-def _cached(spark: SparkSession) -> Take:
+def _started(columns: Columns, rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:
+    counted = _windows(clicks_from(rows), columns())
+    return turns.plain(counted.writeStream.outputMode("update").format("noop"), checkpoint)
+
+
+def _cached(spark: SparkSession, progress: Progress) -> dict[str, list[float]]:
+    task = progress.add_task("answers with bounds, cached", total=WARM_UP_ROUNDS + ROUNDS)
     rows = spark.range(ROWS_IN_MEMORY).selectExpr(
         "cast(hash(id) % 500 AS INT) AS campaign",
         "(id % 997) / 10.0D AS price",
@@ -81,10 +77,13 @@ def _cached(spark: SparkSession) -> Take:
     )
     rows = rows.cache()
     rows.count()
-
-    def take(columns: list[Column]) -> float:
-        started = time.perf_counter()
-        rows.groupBy("campaign").agg(*columns).write.format("noop").mode("overwrite").save()
-        return time.perf_counter() - started
-
-    return take
+    taken: dict[str, list[float]] = {"plain": [], "bounded": []}
+    for number in range(WARM_UP_ROUNDS + ROUNDS):
+        pair = [("plain", plain), ("bounded", bounded)]
+        for kind, columns in pair if number % 2 else reversed(pair):
+            started = time.perf_counter()
+            rows.groupBy("campaign").agg(*columns()).write.format("noop").mode("overwrite").save()
+            taken[kind].append(time.perf_counter() - started)
+        progress.advance(task)
+    rows.unpersist()
+    return {kind: seconds[WARM_UP_ROUNDS:] for kind, seconds in taken.items()}

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
-from benchmarks.workload import batch_seconds
+from benchmarks.turns import WARM_UP_TURNS, in_turns, plain, ratios, told, triggered
+from benchmarks.workload import numbers
 from penstock.control.guidance import Guidance
 from penstock.model.load import Load
 from penstock.model.plan import Plan
@@ -33,7 +37,7 @@ WINDOWS = 10
 INTAKE_COPIES = 12
 NATIVE_ROWS = 2_000_000
 NATIVE_KEYS = 1_000
-NATIVE_BATCHES = 5
+NATIVE_TURNS = 25
 
 
 def window_latency(spark: SparkSession, progress: Progress) -> Table:
@@ -53,12 +57,7 @@ def window_latency(spark: SparkSession, progress: Progress) -> Table:
         with tempfile.TemporaryDirectory() as folder:
             rows = write_panes(stream, Path(folder), windows=WINDOWS, copies=copies)
             for round_number in range(ROUNDS):
-                policies = [
-                    ("none", ps.KeepAll()),
-                    ("Uniform", ps.Uniform(keep=KEEP)),
-                    ("CoD", ps.ConceptDriven(keep=KEEP)),
-                ]
-                for name, policy in policies[round_number % 3 :] + policies[: round_number % 3]:
+                for name, policy in POLICIES[round_number % 3 :] + POLICIES[: round_number % 3]:
                     taken[name].append(replay(spark, stream, Path(folder), policy))
                     progress.advance(task)
         seconds = {name: np.concatenate([run.window_seconds for run in runs]) for name, runs in taken.items()}
@@ -105,28 +104,22 @@ class RatesForAll(ps.ConceptDriven):
 
 def native_rates(spark: SparkSession, progress: Progress) -> Table:
     """Spark's own window aggregation by key, plain and behind rates per key, keys sampled, everything counted."""
-    task = progress.add_task("rates per key", total=2 * ROUNDS)
-    plain: list[float] = []
-    rated: list[float] = []
-    for round_number in range(ROUNDS):
-        runs = [(plain, _plain), (rated, _rated)]
-        for taken, measure in runs if round_number % 2 else runs[::-1]:
-            taken.extend(measure(spark))
-            progress.advance(task)
+    rows = numbers(spark, NATIVE_ROWS)
+    taken = in_turns(spark, progress, "rates per key", rows, {"plain": _plain, "rated": _rated}, turns=NATIVE_TURNS)
     table = Table(
         title=f"Native window averages by key: {NATIVE_KEYS:,} rates per key, nothing shed", title_justify="left"
     )
-    for heading in ("rows a batch", "plain batch", "with rates", "throughput ratio"):
+    for heading in ("rows a batch", "plain batch", "with rates", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
     table.add_row(
-        f"{NATIVE_ROWS:,}", f"{median(plain):.2f} s", f"{median(rated):.2f} s", f"{median(plain) / median(rated):.3f}"
-    )
+        f"{NATIVE_ROWS:,}", f"{median(taken['plain']):.2f} s", f"{median(taken['rated']):.2f} s",
+        *told(ratios(taken["plain"], taken["rated"])),
+    )  # fmt: skip
     return table
 
 
-def _clicks(spark: SparkSession) -> DataFrame:
-    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", NATIVE_ROWS).option("numPartitions", 2)
-    return source.load().selectExpr(
+def _keyed(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr(
         "value", "timestamp", f"concat('key-', pmod(xxhash64(value), {NATIVE_KEYS})) AS key",
         "pmod(xxhash64(value, 1), 1000) / 1000.0D AS price",
     )  # fmt: skip
@@ -140,22 +133,22 @@ def _averages(rows: DataFrame, weight: str) -> DataFrame:
     )
 
 
-def _plain(spark: SparkSession) -> list[float]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        writer = _averages(_clicks(spark), "1.0D").writeStream.outputMode("update").format("noop")
-        return batch_seconds(writer.option("checkpointLocation", folder).start(), NATIVE_BATCHES)
+def _plain(rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:
+    averages = _averages(_keyed(rows), "1.0D")
+    return plain(averages.writeStream.outputMode("update").format("noop"), checkpoint)
 
 
-def _rated(spark: SparkSession) -> list[float]:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
-        log = PlanLog(Path(folder) / "penstock" / "shed")
-        log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
-        shedder = ps.shed(
-            latency_seconds=5, checkpoint=folder, row_id="value", key="key", policy=RatesForAll(), headroom=1e-9
-        )
-        averages = _averages(_clicks(spark).transform(shedder), "weight")
-        run = shedder.start(averages.writeStream.outputMode("update").format("noop"))
-        seconds = batch_seconds(run.query, NATIVE_BATCHES)
-        run.stop()
-        return seconds
+@contextmanager
+def _rated(rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
+    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
+    log = PlanLog(Path(checkpoint) / "penstock" / "shed")
+    log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
+    shedder = ps.shed(
+        latency_seconds=5, checkpoint=checkpoint, row_id="value", key="key", policy=RatesForAll(), headroom=1e-9
+    )
+    averages = _averages(_keyed(rows).transform(shedder), "weight")
+    with shedder.start(triggered(averages.writeStream.outputMode("update").format("noop"))) as run:
+        yield run.query
+        # How many rows a file brings is not known before the first.
+        if not all(batch.listed_offered == batch.offered for batch in run.batches[WARM_UP_TURNS:]):
+            raise RuntimeError("the benchmark was to look every key up, and some batches did not")

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from statistics import median
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.progress import Progress
 from rich.table import Table
-from scipy.stats import binom
 
-from benchmarks.workload import Query, costly, light, plain_batch_seconds, rows_for, shed_batch_seconds
+from benchmarks.turns import in_turns, plain, ratios, told, triggered
+from benchmarks.workload import Query, costly, light, numbers, rows_for, shed_batch_seconds, shedder_at
+from penstock.demo.clicks import clicks_from
 
-# Many short rounds: the machine's speed wanders by a third within minutes, a pair of neighbours shares it.
-ROUNDS = 20
-BATCHES = 3
-TRIGGER_SECONDS = 1
+TURNS = 60
 # Short of the trigger, so that neither side ever overruns it.
 BUSY_SECONDS = 0.8
 
@@ -22,7 +24,7 @@ BUSY_SECONDS = 0.8
 def idle_overhead(spark: SparkSession, progress: Progress) -> tuple[Table, int]:
     """Throughput with nothing to shed against plain Spark, at one-second triggers that are nearly full.
 
-    A trigger hides the difference until it overflows, so what is compared is the time a batch keeps the machine busy.
+    A trigger hides the difference until it overflows, so what is compared is the time a batch keeps the query busy.
     """
     table = Table(
         title="Nothing to shed: rows per busy second against plain Spark, one-second triggers", title_justify="left"
@@ -31,42 +33,28 @@ def idle_overhead(spark: SparkSession, progress: Progress) -> tuple[Table, int]:
         table.add_column(heading, justify="right")
     sizes: dict[str, int] = {}
     for name, query, guess in (("demo query", costly, 20_000), ("bare window sums", light, 500_000)):
-        task = progress.add_task(f"idle overhead, {name}", total=ROUNDS + 1)
-        rows = rows_for(BUSY_SECONDS, spark, query, first_guess=guess)
-        progress.advance(task)
-        plain: list[float] = []
-        shed: list[float] = []
-        ratios = []
-        for round_number in range(ROUNDS):
-            pair = _pair(spark, query, rows, plain_first=round_number % 2 == 0)
-            plain += pair[0]
-            shed += pair[1]
-            ratios.append(median(pair[0]) / median(pair[1]))
-            progress.advance(task)
-        sizes[name] = rows
+        rows = sizes[name] = rows_for(BUSY_SECONDS, spark, query, first_guess=guess)
+        both = {"plain": partial(_plain, query), "shed": partial(_attached, query)}
+        taken = in_turns(spark, progress, f"idle overhead, {name}", numbers(spark, rows), both, turns=TURNS)
         table.add_row(
-            name, f"{rows:,}", f"{median(plain):.2f} s", f"{median(shed):.2f} s",
-            f"{median(ratios):.3f}", "{:.3f}..{:.3f}".format(*median_interval(ratios)),
+            name, f"{rows:,}", f"{median(taken['plain']):.2f} s", f"{median(taken['shed']):.2f} s",
+            *told(ratios(taken["plain"], taken["shed"])),
         )  # fmt: skip
     return table, sizes["demo query"]
 
 
-def median_interval(values: list[float]) -> tuple[float, float]:
-    """Bound the median that the values were drawn around, 95 times in 100, whatever their distribution."""
-    ordered = sorted(values)
-    # The number of values below the median is binomial.
-    low = int(binom.ppf(0.025, len(ordered), 0.5))
-    return ordered[max(0, low - 1)], ordered[min(len(ordered) - 1, len(ordered) - low)]
+def _plain(query: Query, rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:
+    return plain(query(clicks_from(rows), "1.0D").writeStream.outputMode("update").format("noop"), checkpoint)
 
 
-def _pair(spark: SparkSession, query: Query, rows: int, *, plain_first: bool) -> tuple[list[float], list[float]]:
-    """One round of both, each first in turn, so that a drift of the machine hits both."""
-    taken = {}
-    for measure in (
-        (plain_batch_seconds, shed_batch_seconds) if plain_first else (shed_batch_seconds, plain_batch_seconds)
-    ):
-        taken[measure] = measure(spark, query, rows=rows, batches=BATCHES, trigger_seconds=TRIGGER_SECONDS)
-    return taken[plain_batch_seconds], taken[shed_batch_seconds]
+@contextmanager
+def _attached(query: Query, rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
+    shedder = shedder_at(checkpoint, None)
+    counted = query(clicks_from(rows).transform(shedder), "weight")
+    with shedder.start(triggered(counted.writeStream.outputMode("update").format("noop"))) as run:
+        yield run.query
+        if run.status.shed:
+            raise RuntimeError(f"the benchmark was to keep all and shed {run.status.shed} rows")
 
 
 def dropped_row(spark: SparkSession, progress: Progress, rows: int) -> Table:

@@ -10,7 +10,6 @@ from statistics import median
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
 
 import penstock as ps
@@ -19,7 +18,8 @@ from penstock.demo.clicks import answers, clicks_in_batches
 from penstock.spark.measure import read_progress
 from penstock.spark.planlog import PlanLog
 
-WARM_UP_BATCHES = 2
+# The first batches of a query compile code and start workers; a stream runs for days.
+WARM_UP_BATCHES = 5
 
 
 def costly(rows: DataFrame, weight: str) -> DataFrame:
@@ -33,28 +33,31 @@ def light(rows: DataFrame, weight: str) -> DataFrame:
     return rows.groupBy(window, "campaign").agg(F.sum(F.expr(weight)), F.sum(F.expr(f"{weight} * price")))
 
 
+def numbers(spark: SparkSession, rows: int) -> DataFrame:
+    """What :func:`~penstock.demo.clicks.clicks_from` makes clicks of, within ten seconds."""
+    return spark.range(rows).selectExpr("id AS value", f"timestamp_micros(id * 10000000 DIV {rows}) AS timestamp")
+
+
 Query = Callable[[DataFrame, str], DataFrame]
 
 
-def plain_batch_seconds(
-    spark: SparkSession, query: Query, *, rows: int, batches: int, trigger_seconds: int = 0
-) -> list[float]:
-    """Run plain Spark, back to back or at a trigger, and take the busy time of each batch."""
+def plain_batch_seconds(spark: SparkSession, query: Query, *, rows: int, batches: int) -> list[float]:
+    """Run plain Spark back to back, and take the time of each batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         counted = query(clicks_in_batches(spark, rows_per_batch=rows), "1.0D")
-        writer = _triggered(counted.writeStream.outputMode("update").format("noop"), trigger_seconds)
+        writer = counted.writeStream.outputMode("update").format("noop")
         running = writer.option("checkpointLocation", folder).start()
         return batch_seconds(running, batches)
 
 
 def shed_batch_seconds(
-    spark: SparkSession, query: Query, *, rows: int, batches: int, keep: float | None = None, trigger_seconds: int = 0
+    spark: SparkSession, query: Query, *, rows: int, batches: int, keep: float | None = None
 ) -> list[float]:
     """The same with Penstock attached: nothing to shed, or a keep rate enforced in every batch."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = shedder_at(folder, keep)
         counted = query(clicks_in_batches(spark, rows_per_batch=rows).transform(shedder), "weight")
-        run = shedder.start(_triggered(counted.writeStream.outputMode("update").format("noop"), trigger_seconds))
+        run = shedder.start(counted.writeStream.outputMode("update").format("noop"))
         seconds = batch_seconds(run.query, batches)
         run.stop()
         kept, offered = run.status.kept, run.status.offered
@@ -62,10 +65,6 @@ def shed_batch_seconds(
         if abs(kept / offered - expected) > 0.02:
             raise RuntimeError(f"the benchmark was to keep {expected} and kept {kept} of {offered}")
         return seconds
-
-
-def _triggered(writer: DataStreamWriter, trigger_seconds: int) -> DataStreamWriter:
-    return writer.trigger(processingTime=f"{trigger_seconds} seconds")
 
 
 def shedder_at(folder: str, keep: float | None, *, row_id: str = "id") -> ps.Shedder:
@@ -101,6 +100,6 @@ def rows_for(seconds: float, spark: SparkSession, query: Query, *, first_guess: 
     """Find the batch size at which plain Spark takes about so long, once warm."""
     rows = first_guess
     for _ in range(4):
-        took = median(plain_batch_seconds(spark, query, rows=rows, batches=3))
+        took = median(plain_batch_seconds(spark, query, rows=rows, batches=5))
         rows = int(rows * min(8.0, max(0.2, seconds / took)))
     return rows

@@ -18,15 +18,16 @@ VERIFY_ROUNDS = 150
 def clicks_in_batches(spark: SparkSession, *, rows_per_batch: int) -> DataFrame:
     """Clicks that Spark itself makes, the same number in every batch; for measuring, where no timetable is wanted."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
-    return (
-        source.option("numPartitions", 2)
-        .load()
-        .selectExpr(
-            "value as id",
-            "timestamp as arrived",
-            "concat('campaign-', pmod(xxhash64(value), 50)) as campaign",
-            "pmod(xxhash64(value, 1), 1000) / 1000.0D as price",
-        )
+    return clicks_from(source.option("numPartitions", 2).load())
+
+
+def clicks_from(numbers: DataFrame) -> DataFrame:
+    """Make a click of every number: ``value`` and ``timestamp`` become id, time, campaign and price."""
+    return numbers.selectExpr(
+        "value as id",
+        "timestamp as arrived",
+        "concat('campaign-', pmod(xxhash64(value), 50)) as campaign",
+        "pmod(xxhash64(value, 1), 1000) / 1000.0D as price",
     )
 
 

@@ -1,0 +1,126 @@
+"""Running queries that take turns, batch by batch: neighbours in time share the machine's mood.
+
+The speed of a shared machine wanders by a third within minutes, and a query is slow until its code is compiled. So all
+queries under comparison run at the same time, and each gets its next batch when the one before it is done.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming.query import StreamingQuery
+from rich.progress import Progress
+from scipy.stats import binom
+
+PARTITIONS = 2
+TRIGGER_SECONDS = 1
+# The first batches of a query compile code and start workers; a stream runs for days.
+WARM_UP_TURNS = 12
+PATIENCE_SECONDS = 120.0
+
+# Starts a query on a stream, with a checkpoint folder, and stops it in the end.
+Start = Callable[[DataFrame, str], AbstractContextManager[StreamingQuery]]
+
+
+def in_turns(
+    spark: SparkSession, progress: Progress, title: str, rows: DataFrame, queries: Mapping[str, Start], *, turns: int
+) -> dict[str, list[float]]:
+    """Run queries on the same rows in turns; tell how long each batch after the warm-up kept its query busy."""
+    task = progress.add_task(title, total=WARM_UP_TURNS + turns)
+    with _Turns(spark, rows, queries) as running:
+        taken: dict[str, list[float]] = {name: [] for name in queries}
+        for turn in range(WARM_UP_TURNS + turns):
+            for name, seconds in running.take(turn).items():
+                taken[name].append(seconds)
+            progress.advance(task)
+    return {name: seconds[WARM_UP_TURNS:] for name, seconds in taken.items()}
+
+
+class _Turns:
+    """Queries that all get the same rows, one after the other."""
+
+    def __init__(self, spark: SparkSession, rows: DataFrame, queries: Mapping[str, Start]) -> None:
+        self._stack = ExitStack()
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        rows.repartition(PARTITIONS).write.parquet(str(self._folder / "rows"))
+        self._running: dict[str, StreamingQuery] = {}
+        self._inboxes: dict[str, Path] = {}
+        self._last_id: dict[str, int] = {}
+        for number, (name, start) in enumerate(queries.items()):
+            self._inboxes[name] = self._folder / f"inbox-{number}"
+            self._inboxes[name].mkdir()
+            stream = spark.readStream.schema(rows.schema).parquet(f"{self._inboxes[name]}/*")
+            query = start(stream, str(self._folder / f"checkpoint-{number}"))
+            self._running[name] = self._stack.enter_context(query)
+
+    def __enter__(self) -> _Turns:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def take(self, turn: int) -> dict[str, float]:
+        """Give every query its next batch, each first in turn."""
+        names = list(self._running)
+        first = turn % len(names)
+        return {name: self._batch(name, turn) for name in names[first:] + names[:first]}
+
+    def _batch(self, name: str, turn: int) -> float:
+        query = self._running[name]
+        packed = self._folder / "packed"
+        packed.mkdir()
+        for file in (self._folder / "rows").glob("*.parquet"):
+            (packed / file.name).hardlink_to(file)
+        # Both files appear at once, so that they come in one batch.
+        packed.rename(self._inboxes[name] / f"turn-{turn}")
+        ends_at = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < ends_at:
+            # The last report alone: all that Spark remembers would take a good part of a core to read.
+            report = query.lastProgress
+            if report and report["numInputRows"] and report["batchId"] > self._last_id.get(name, -1):
+                self._last_id[name] = report["batchId"]
+                return float(report["durationMs"]["triggerExecution"]) / 1000
+            if not query.isActive:
+                raise RuntimeError("the query under measurement stopped") from query.exception()
+            time.sleep(0.05)
+        raise RuntimeError(f"{name} did not finish its batch within {PATIENCE_SECONDS:.0f} s")
+
+
+@contextmanager
+def plain(writer: DataStreamWriter, checkpoint: str) -> Iterator[StreamingQuery]:
+    """Start a query without Penstock, at the trigger that all share."""
+    query = triggered(writer).option("checkpointLocation", checkpoint).start()
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def triggered(writer: DataStreamWriter) -> DataStreamWriter:
+    """Let a query look for its next batch every second."""
+    return writer.trigger(processingTime=f"{TRIGGER_SECONDS} seconds")
+
+
+def ratios(over: list[float], under: list[float]) -> list[float]:
+    """Ratios of neighbours."""
+    return [one / other for one, other in zip(over, under, strict=True)]
+
+
+def told(values: list[float]) -> tuple[str, str]:
+    """Median, and where the median that the values were drawn around lies."""
+    return f"{median(values):.3f}", "{:.3f}..{:.3f}".format(*median_interval(values))
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Bound the median that the values were drawn around, 95 times in 100, whatever their distribution."""
+    ordered = sorted(values)
+    # The number of values below the median is binomial.
+    low = int(binom.ppf(0.025, len(ordered), 0.5))
+    return ordered[max(0, low - 1)], ordered[min(len(ordered) - 1, len(ordered) - low)]
