@@ -16,7 +16,7 @@ from benchmarks.turns import in_turns, plain, ratios, told, triggered
 from benchmarks.workload import Query, costly, light, numbers, rows_for, shed_batch_seconds, shedder_at
 from penstock.demo.clicks import clicks_from
 
-TURNS = 60
+TURNS = 40
 # Short of the trigger, so that neither side ever overruns it.
 BUSY_SECONDS = 0.8
 

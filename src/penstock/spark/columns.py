@@ -119,16 +119,15 @@ def moment_columns(
 ) -> list[Column]:
     """Make sums for ``agg``, under the names by which :class:`Moments` asks for them.
 
-    A row without a number counts as nothing: its value and its one are 0. Sums over columns without nulls are a third
-    cheaper in Spark than over columns with them.
+    A row without a number counts as nothing: its value and its weight are 0. Sums over columns without nulls are a
+    third cheaper in Spark than over columns with them, and where every row has a number, nothing is left of the asking.
     """
     there = F.abs(value) < float("inf")
-    one = F.when(there, F.lit(1.0)).otherwise(F.lit(0.0))
     y = F.coalesce(F.when(there, value), F.lit(0.0))
-    w = F.coalesce(weight, F.lit(0.0)) * one
+    w = F.when(there, F.coalesce(weight, F.lit(0.0))).otherwise(F.lit(0.0))
     powers = [None, y, y * y, y * y * y, y * y * y * y]
-    # Over no row at all a sum is null in Spark; a count is then 0.
-    sums = [F.coalesce(F.sum(one), F.lit(0.0)).alias("tuples")]
+    # Over no row at all a sum is null in Spark, and taken for 0.
+    sums = [F.count(F.when(there, F.lit(1))).cast("double").alias("tuples")]
     for field, power in sorted(needed):
         if field == "weighted":
             sums.append(F.coalesce(F.sum(_times(w, powers[power])), F.lit(0.0)).alias(f"weighted{power}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 
 from penstock.control.governor import Decision
@@ -14,8 +13,6 @@ from penstock.spark.planner import Planner
 from penstock.spark.sampler import WHOLE, threshold_of
 
 SQL_TYPE = "struct<thresholds: array<bigint>, ranges: array<array<struct<low: double, high: double>>>>"
-_RANGE = pa.struct([("low", pa.float64()), ("high", pa.float64())])
-_ARROW_TYPE = pa.struct([("thresholds", pa.list_(pa.int64())), ("ranges", pa.list_(pa.list_(_RANGE)))])
 
 
 def network_plan_column(spark: SparkSession, planner: Planner, arcs: Sequence[Arc]) -> Column:
@@ -25,7 +22,7 @@ def network_plan_column(spark: SparkSession, planner: Planner, arcs: Sequence[Ar
     def to_row(decision: Decision) -> dict[str, object]:
         return drops_row(decision, listed)
 
-    return batch_column(spark, planner, to_row, sql_type=SQL_TYPE, arrow_type=_ARROW_TYPE)
+    return batch_column(spark, planner, to_row, sql_type=SQL_TYPE)
 
 
 def drops_row(decision: Decision, arcs: Sequence[Arc]) -> dict[str, object]:

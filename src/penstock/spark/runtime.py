@@ -28,7 +28,10 @@ from penstock.spark.storage import Folder
 
 LOGGER = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.05
+# Asking Spark for its last report takes some milliseconds of a core: no more than ten times a batch, once batches are
+# long enough. A plan cannot use what its predecessor has just taught anyway, for it is made right after the commit.
+POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 0.25
+POLLS_PER_BATCH = 10
 HEARTBEAT_SECONDS = 1.0
 PRUNE_EVERY_BATCHES = 50
 REMEMBERED_BATCHES = 10_000
@@ -205,9 +208,13 @@ class Run:
                     self._trouble = trouble
                     LOGGER.error("%s", self.status.note, exc_info=trouble)
             if active:
-                time.sleep(POLL_SECONDS)
+                time.sleep(self._pause_seconds())
         with self._changed:
             self._changed.notify_all()
+
+    def _pause_seconds(self) -> float:
+        last_seconds = (self._batches[-1].duration_seconds or 0.0) if self._batches else 0.0
+        return min(max(POLL_SECONDS, last_seconds / POLLS_PER_BATCH), LONGEST_POLL_SECONDS)
 
     def _take_in(self) -> None:
         """Handle every report that is new."""

@@ -132,7 +132,7 @@ class Shedder:
                 "with shedder.start_each_batch(...), or use passes=1"
             )
         self._accept(events)
-        plan = self._plan = plan_column(events.sparkSession, self._planner)
+        plan = self._plan = plan_column(events.sparkSession, self._planner, by_key=bool(self._marking.key))
         table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
         marked = self._marking.mark(
             events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
