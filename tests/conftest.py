@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from penstock.spark.session import local_session
 
-pytest_plugins = ["tests.kafka"]
+pytest_plugins = ["tests.kafka", "tests.stores"]
 
 # The same examples in every run, so that a change is judged by what it changes; for new ones run
 # pytest --hypothesis-profile=new.

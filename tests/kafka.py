@@ -16,14 +16,14 @@ from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.packages import kafka_connector
 
 
-def unless_missing(start):
+def unless_missing(start, *, what="Kafka"):
     """Do what needs Maven Central; skip the test where it is not reached, but never in CI."""
     try:
         return start()
     except EnvironmentMissingError as missing:
         if os.environ.get("CI") == "true":
-            pytest.fail(f"with CI=true the Kafka tests must run: {missing}")
-        pytest.skip(f"no Kafka: {missing}")
+            pytest.fail(f"with CI=true the tests of {what} must run: {missing}")
+        pytest.skip(f"no {what}: {missing}")
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         OperatorError,
         PenstockError,
         PlanLogError,
+        StoreError,
         TargetMissedError,
     )
     from penstock.model.load import Cost, Load
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
+    from penstock.spark.storepath import StorePath
     from penstock.spark.windows import join_pairs, shed_join, shed_windows
 
 __version__ = "0.1.0"
@@ -87,6 +89,8 @@ __all__ = [
     "Run",
     "Shedder",
     "Status",
+    "StoreError",
+    "StorePath",
     "StrawMan",
     "Stream",
     "TargetMissedError",
@@ -151,6 +155,8 @@ _HOMES = {
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
     "Status": "penstock.spark.runtime",
+    "StoreError": "penstock.model.errors",
+    "StorePath": "penstock.spark.storepath",
     "StrawMan": "penstock.policy.load_aware",
     "Stream": "penstock.spark.network_stream",
     "TargetMissedError": "penstock.model.errors",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.spark.planlog import PlanLog
+from penstock.spark.storepath import StorePath, place
 
 
 def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000) -> DataFrame:
@@ -18,15 +18,15 @@ def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000) -> DataFrame:
     return source.option("numPartitions", 2).load()
 
 
-def known_costs(checkpoint: str, *, name: str = "shed", **learned) -> None:
+def known_costs(checkpoint: str | StorePath, *, name: str = "shed", **learned) -> None:
     """Leave guidance behind, as an earlier run of the query would have."""
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
-    PlanLog(Path(checkpoint) / "penstock" / name).publish(
+    PlanLog(place(checkpoint) / "penstock" / name).publish(
         Guidance(**{"published_at": time.time(), "cost": cost, "tuples_per_unit": 1.0, **learned})
     )
 
 
-def always_shedding(checkpoint: str, policy: ps.Policy, **options) -> ps.Shedder:
+def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -> ps.Shedder:
     """A shedder for which every load is too much, from the first batch on."""
     known_costs(checkpoint)
     return ps.shed(

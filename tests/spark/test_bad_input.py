@@ -22,7 +22,7 @@ from tests.spark.streams import finish_batches, numbers
         ({"policy": "uniform"}, r"policy must have decide\(load\), got 'uniform'; for example Uniform\(\)"),
         ({"name": "a/b"}, "name must be letters, digits"),
         ({"row_id": ""}, "row_id takes column names, got ''"),
-        ({"checkpoint": "s3a://bucket/x"}, "is on s3a:"),
+        ({"checkpoint": "gs://bucket/x"}, "is not in a store that is known to create a file for exactly one writer"),
         ({"checkpoint": ""}, "the checkpoint location is empty"),
     ],
 )

@@ -1,10 +1,7 @@
 import errno
 import threading
 
-import pytest
-
-from penstock.model.errors import InvalidInputError, NotSupportedError
-from penstock.spark.storage import Folder, local_path
+from penstock.spark.storage import Folder
 
 
 def test_only_the_first_writer_creates_a_file(tmp_path):
@@ -40,13 +37,6 @@ def test_files_named_by_number_are_listed_in_numeric_order(tmp_path):
     assert folder.ids(suffix=".json") == [9, 10]
     assert Folder(tmp_path / "absent").ids() == []
     assert Folder(tmp_path / "absent").read("x") is None
-
-
-def test_a_file_system_that_is_not_a_folder_is_refused_with_the_reason():
-    with pytest.raises(NotSupportedError, match=r"s3a://bucket/ck is on s3a:.*give such a checkpoint location"):
-        local_path("s3a://bucket/ck")
-    with pytest.raises(InvalidInputError, match="name a folder"):
-        local_path("")
 
 
 def test_without_hard_links_exactly_one_writer_wins_all_the_same(tmp_path, monkeypatch):

@@ -17,6 +17,10 @@ class PlanLogError(PenstockError):
     """The plan log or the ledger on disk cannot be trusted."""
 
 
+class StoreError(PenstockError, OSError):
+    """A store beyond the local disk is not reached, or refuses what it is asked."""
+
+
 class OperatorError(PenstockError):
     """An operator of the user raised, or returned what cannot be used."""
 

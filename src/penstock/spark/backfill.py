@@ -10,8 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
-from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,7 +26,8 @@ from penstock.spark.offsets import read_entry, read_ranges
 from penstock.spark.planner import Planner
 from penstock.spark.recount import run_again
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath, StorePath, place
 
 Query = Callable[[DataFrame], DataFrame]
 
@@ -62,14 +63,14 @@ def backfill(
     marking: Marking,
     query: Query,
     window: Column,
-    into: str,
+    into: str | StorePath,
 ) -> Backfilled:
     """Answer again, exactly, for the windows in which rows were shed; see :meth:`Shedder.backfill`."""
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     shedding = sorted(number for number, batch in ledger.items() if batch.shed)
     if not shedding:
         raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: there is nothing to backfill")
-    spill = _Spill(spark=spark, events=events, planner=planner, marking=marking, into=Path(into), ledger=ledger)
+    spill = _Spill(spark=spark, events=events, planner=planner, marking=marking, into=place(into), ledger=ledger)
     for number in shedding:
         spill.store(number)
     windows = spill.rows(shedding).where("shed").select(window.alias("window")).distinct().cache()
@@ -79,7 +80,7 @@ def backfill(
         F.broadcast(windows.withColumnRenamed("window", "__window")), "__window", "left_semi"
     )
     exact = query(touched.drop("__window", "shed", "batch", "arc", "reason"))
-    target = str(Path(into) / "exact")
+    target = str(spill.into / "exact")
     exact.write.mode("overwrite").parquet(target)
     return Backfilled(
         answers=spark.read.parquet(target),
@@ -130,14 +131,14 @@ class _Spill:
     events: DataFrame
     planner: Planner
     marking: Marking
-    into: Path
+    into: AnyPath
     ledger: dict[int, Batch]
 
     def store(self, batch_id: int) -> None:
         """Read a batch again and write its rows, unless that was done before."""
         folder = self._folder(batch_id)
         decision = self.planner.log.decision(batch_id)
-        if (folder / "_SUCCESS").exists():
+        if folder_at(folder).exists("_SUCCESS"):
             return
         if decision is not None:
             entry = read_entry(self.planner.checkpoint, batch_id)
@@ -149,9 +150,9 @@ class _Spill:
                 ends=entry.sources if entry else (),
                 path=str(folder),
             )
-            done = (folder / "_SUCCESS").exists
+            done = partial(folder_at(folder).exists, "_SUCCESS")
             run_again(self.events, self.planner, batch_id, write.__call__, done=done, read_all=True)
-        if not (folder / "_SUCCESS").exists():
+        if not folder_at(folder).exists("_SUCCESS"):
             raise PlanLogError(
                 f"batch {batch_id} cannot be read again: Spark has dropped its offsets, or the source its rows. Run "
                 "the backfill sooner, or have Spark keep more (spark.sql.streaming.minBatchesToRetain)"
@@ -162,14 +163,14 @@ class _Spill:
         """Stored rows of some batches, with ``shed``, ``batch``, ``arc`` and ``reason``."""
         return self.spark.read.parquet(*(str(self._folder(number)) for number in batch_ids))
 
-    def _folder(self, batch_id: int) -> Path:
+    def _folder(self, batch_id: int) -> AnyPath:
         return self.into / "rows" / f"batch={batch_id}"
 
     def _verify(self, batch_id: int) -> None:
         counted = self.rows([batch_id]).agg(F.count("*"), F.count_if(F.col("shed"))).first()
         batch = self.ledger[batch_id]
         if counted is None or tuple(counted) != (batch.offered, batch.shed):
-            Folder(self._folder(batch_id)).remove("_SUCCESS")
+            folder_at(self._folder(batch_id)).remove("_SUCCESS")
             raise PlanLogError(
                 f"batch {batch_id} was read again and has {counted} rows in all and shed, but the ledger has "
                 f"{batch.offered} and {batch.shed}; the source did not give the same rows again"

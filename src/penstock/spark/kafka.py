@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from penstock.control.reading import Reading, decide_reading
 from penstock.model.errors import EnvironmentMissingError, InvalidInputError
 from penstock.spark.offsets import MILLIONTHS, READ, read_ranges, units_between
 from penstock.spark.planlog import PlanLog
+from penstock.spark.storepath import from_text
 
 SOURCE = "penstock_kafka"
 ANSWER_SECONDS = 30.0
@@ -157,7 +157,7 @@ class KafkaReader(DataSourceStreamReader):
                 yield _to_arrow(messages, block, self._weight)
 
     def _reading(self, waiting: float) -> Reading:
-        guidance = PlanLog(Path(self._log)).guidance()
+        guidance = PlanLog(from_text(self._log)).guidance()
         per_unit = 1.0 if guidance is None or guidance.tuples_per_unit is None else guidance.tuples_per_unit
         governor = Governor(**json.loads(self._governor))
         return decide_reading(governor, guidance, waiting_tuples=waiting * per_unit, now=time.time())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, fields
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.model.batch import Batch
 from penstock.model.errors import PenstockError, PlanLogError
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath
 
-BATCHES_PER_FILE = 10_000
+LINES = ".jsonl"
 
 SCHEMA = (
     "batch_id BIGINT, offered BIGINT, kept BIGINT, shed BIGINT, keep DOUBLE, reason STRING, started_at DOUBLE, "
@@ -25,13 +25,14 @@ SCHEMA = (
 
 
 class Ledger:
-    """Append-only lines in ``ledger/*.jsonl``, one per committed batch, flushed to disk one by one.
+    """Append-only lines in ``ledger/*.jsonl``, one per committed batch, each durable before the next.
 
     Opening it drops a last line that a crash cut short; that batch is then counted again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
+        self._folder = folder_at(path)
         self._kept_shed = {batch.batch_id: (batch.kept, batch.shed) for batch in self._recover()}
 
     @property
@@ -49,37 +50,42 @@ class Ledger:
                     "again, or the plan log was changed"
                 )
             return False
-        self.path.mkdir(parents=True, exist_ok=True)
-        with self._file(batch.batch_id).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(batch)) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self.path, batch.batch_id, json.dumps(asdict(batch)))
         self._kept_shed[batch.batch_id] = (batch.kept, batch.shed)
         return True
 
     def batches(self) -> Iterator[Batch]:
         """Read the ledger back, in the order of the batches (a recounted one was entered late)."""
-        for file in sorted(self.path.glob("*.jsonl")):
-            lines = enumerate(file.read_text(encoding="utf-8").splitlines(), start=1)
-            yield from sorted((_to_batch(line, file, number) for number, line in lines), key=lambda b: b.batch_id)
+        for name in self._folder.ages(suffix=LINES):
+            yield from self._batches(name, self._folder.read(name) or "")
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """Read the ledger as a DataFrame."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        if not self._folder.ages(suffix=LINES):
+            return spark.createDataFrame([], SCHEMA)
         return spark.read.schema(SCHEMA).json(str(self.path))
 
-    def _file(self, batch_id: int) -> Path:
-        return self.path / f"{batch_id // BATCHES_PER_FILE:08d}.jsonl"
-
     def _recover(self) -> Iterator[Batch]:
-        for file in self.path.glob("*.jsonl"):
-            whole, _, torn = file.read_text(encoding="utf-8").rpartition("\n")
+        for name in self._folder.ages(suffix=LINES):
+            text = self._folder.read(name) or ""
+            whole, _, torn = text.rpartition("\n")
             if torn:
-                file.write_text(whole + "\n" if whole else "", encoding="utf-8")
-        return self.batches()
+                text = whole + "\n" if whole else ""
+                self._folder.replace(name, text)
+            yield from self._batches(name, text)
+
+    def _batches(self, name: str, text: str) -> list[Batch]:
+        lines = enumerate(text.splitlines(), start=1)
+        return sorted((_to_batch(line, self.path / name, number) for number, line in lines), key=lambda b: b.batch_id)
 
 
-def _to_batch(line: str, file: Path, number: int) -> Batch:
+def append_line(path: AnyPath, batch_id: int, line: str) -> None:
+    """Add what is to be kept of a batch to the lines of a folder; a new file begins after some thousand batches."""
+    folder = folder_at(path)
+    folder.append(f"{batch_id // folder.lines_per_file:08d}{LINES}", line)
+
+
+def _to_batch(line: str, file: AnyPath, number: int) -> Batch:
     known = {field.name for field in fields(Batch)}
     try:
         return Batch(**{name: value for name, value in json.loads(line).items() if name in known})

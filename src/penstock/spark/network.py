@@ -14,7 +14,7 @@ from penstock.model import network as model
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.spark.network_steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
 from penstock.spark.network_stream import Stream
-from penstock.spark.storage import local_path
+from penstock.spark.storepath import StorePath, place
 
 if TYPE_CHECKING:
     from penstock.spark.network_run import NetworkRun
@@ -30,7 +30,7 @@ class Network:
     Parameters
     ----------
     checkpoint
-        Folder of the query's checkpoint; plan log and ledger live in it.
+        Folder of the query's checkpoint, or its address in HDFS or S3; plan log and ledger live in it.
     latency_seconds
         Target from arrival to commit. None lets the latency graphs of the outputs choose it; without any of those it
         is 5 seconds.
@@ -65,7 +65,7 @@ class Network:
     def __init__(
         self,
         *,
-        checkpoint: str,
+        checkpoint: str | StorePath,
         latency_seconds: float | None = None,
         shedding: Shedding = "random",
         headroom: float = 0.8,
@@ -78,7 +78,7 @@ class Network:
     ) -> None:
         if shedding not in SHEDDING:
             raise InvalidInputError(f"shedding must be one of {', '.join(SHEDDING)}, got {shedding!r}")
-        self.checkpoint = local_path(checkpoint)
+        self.checkpoint = place(checkpoint)
         self.shedding: Shedding = shedding
         self.name = name
         self.seed = seed

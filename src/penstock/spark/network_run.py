@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -24,13 +22,14 @@ from penstock.model.network_plan import NetworkPlan
 from penstock.policy.latency_target import best_target
 from penstock.policy.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
 from penstock.policy.roadmap import RoadMap
-from penstock.spark.ledger import Ledger
+from penstock.spark.ledger import Ledger, append_line
 from penstock.spark.measure import Progress
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_planner import NetworkPlanner
 from penstock.spark.network_status import NetworkBatch, OutputStatus, Reporter
 from penstock.spark.runtime import REMEMBERED_BATCHES, Run
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -137,7 +136,7 @@ class NetworkRun(Run):
         return {output.name: output for output in last.outputs} if last else {}
 
     @property
-    def arc_ledger_path(self) -> Path:
+    def arc_ledger_path(self) -> AnyPath:
         """Folder of JSON lines with the counts on every arc, one line per batch."""
         return self._arc_ledger
 
@@ -228,7 +227,7 @@ class NetworkRun(Run):
         return chosen.latency_seconds
 
     def _write_arcs(self, done: NetworkBatch) -> None:
-        """Append the counts of a batch, flushed to disk."""
+        """Add the counts of a batch to the lines of the arcs."""
         line = json.dumps(
             {
                 "batch_id": done.batch.batch_id,
@@ -236,16 +235,12 @@ class NetworkRun(Run):
                 "outputs": {o.name: [o.delivered, o.utility] for o in done.outputs},
             }
         )
-        Folder(self._arc_ledger).path.mkdir(parents=True, exist_ok=True)
-        with (self._arc_ledger / f"{done.batch.batch_id // 10_000:08d}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_line(self._arc_ledger, done.batch.batch_id, line)
 
     def _say_gaps(self, ledger: Ledger) -> list[Batch]:
         """Batches that were committed and not counted stay without an entry: their rows are not read again."""
         planner = self._network_planner
-        committed = set(Folder(planner.checkpoint / "commits").ids())
+        committed = set(folder_at(planner.checkpoint / "commits").ids())
         for batch_id in sorted(committed & set(planner.log.batch_ids()) - ledger.batch_ids):
             LOGGER.warning("batch %d of a network was committed, but its counts were lost: it has no entry", batch_id)
         return []

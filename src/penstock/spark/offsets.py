@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from penstock.model.ranges import OffsetRange, sampled_ranges
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath
 
 # Fields of an offset that count tuples. Any other field (a time, a version, a file number) says nothing about them.
 COUNTING = frozenset({"offset", "tuples"})
@@ -29,9 +29,9 @@ class OffsetEntry:
     sources: tuple[str, ...]
 
 
-def read_entry(checkpoint: Path, batch_id: int) -> OffsetEntry | None:
+def read_entry(checkpoint: AnyPath, batch_id: int) -> OffsetEntry | None:
     """Read the offsets of a batch; None if there are none, or in a form that is not known."""
-    text = Folder(checkpoint / "offsets").read(str(batch_id))
+    text = folder_at(checkpoint / "offsets").read(str(batch_id))
     lines = text.splitlines() if text else []
     if len(lines) < 3 or lines[0] != "v1":
         return None
@@ -122,14 +122,14 @@ def unread_units(end: Any) -> int:
     return int(covered) - sum(len(each) for partition in ranges.values() for each in partition)
 
 
-def initial_offsets(checkpoint: Path, entry: OffsetEntry) -> tuple[str | None, ...]:
+def initial_offsets(checkpoint: AnyPath, entry: OffsetEntry) -> tuple[str | None, ...]:
     """Find where each source stood before the first batch; None for those that do not write it down.
 
     Spark's Kafka source keeps it in ``sources/<number>/0``, the source of Penstock in the offset itself.
     """
     starts = []
     for number, end in enumerate(entry.sources):
-        text = Folder(checkpoint / "sources" / str(number)).read("0") or ""
+        text = folder_at(checkpoint / "sources" / str(number)).read("0") or ""
         # A zero byte and a version come before the offset.
         _, brace, rest = text.partition("{")
         starts.append(start_in(end) or (brace + rest if brace and "\n" in _ else None))

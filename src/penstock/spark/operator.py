@@ -26,7 +26,8 @@ from penstock.policy.sequence import TuplePolicy
 from penstock.spark.measure import Progress
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import LOGGER, Run
-from penstock.spark.storage import Folder, local_path
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import StorePath, place
 from penstock.spark.workcolumns import Columns
 from penstock.spark.workplanner import WorkPlanner
 from penstock.spark.worktask import FAIL, REPORT, REPORT_DDL, SKIP, WorkTask, read_report
@@ -40,7 +41,7 @@ def operator(
     key: str | Sequence[str],
     returns: str,
     latency: float | Constraint,
-    checkpoint: str,
+    checkpoint: str | StorePath,
     arrival: str | None = None,
     policy: TuplePolicy | None = None,
     utility: str | None = None,
@@ -125,7 +126,7 @@ def operator(
         function=function,
         returns=returns,
         planner=WorkPlanner(
-            checkpoint=local_path(checkpoint),
+            checkpoint=place(checkpoint),
             governor=Governor(
                 latency_seconds=constraint.seconds,
                 policy=KeepAll(),
@@ -255,7 +256,7 @@ class OperatorRun(Run):
 
     def _prune(self) -> None:
         super()._prune()
-        replayable = Folder(self._planner.checkpoint / "offsets").ids()
+        replayable = folder_at(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._planner.work.prune(before=replayable[0])
 

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from penstock.control.governor import Decision
@@ -17,7 +16,8 @@ from penstock.control.guidance import Guidance
 from penstock.model.errors import PenstockError, PlanLogError
 from penstock.model.network_plan import NetworkPlan
 from penstock.model.plan import NO_KEYS, Plan
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath
 
 VERSION = 1
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
@@ -33,12 +33,12 @@ class PlanLog:
     copies and replays after a crash all find the same plan.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
-        self._plans = Folder(path / "plans")
-        self._rates = Folder(path / "rates")
-        self._counts = Folder(path / "counts")
-        self._root = Folder(path)
+        self._plans = folder_at(path / "plans")
+        self._rates = folder_at(path / "rates")
+        self._counts = folder_at(path / "counts")
+        self._root = folder_at(path)
 
     def decision(self, batch_id: int) -> Decision | None:
         """Read the decision for a batch; None if it was never planned."""
@@ -158,12 +158,12 @@ class PlanLog:
         for batch_id in outdated:
             self._plans.remove(f"{batch_id}.json")
             self._counts.remove(f"{batch_id}.json")
-        if outdated and self._rates.path.exists():
-            named = {entry["rates"] for entry in map(self._entry, self.batch_ids()) if entry is not None}
-            for file in self._rates.path.glob("*.json"):
+        if outdated and (ages := self._rates.ages(suffix=".json")):
+            named = {f"{entry['rates']}.json" for entry in map(self._entry, self.batch_ids()) if entry is not None}
+            for name, age_seconds in ages.items():
                 # A young table may belong to an entry that is just being written.
-                if file.stem not in named and time.time() - file.stat().st_mtime > RATES_MATURE_SECONDS:
-                    self._rates.remove(file.name)
+                if name not in named and age_seconds > RATES_MATURE_SECONDS:
+                    self._rates.remove(name)
 
     def _entry(self, batch_id: int) -> dict[str, Any] | None:
         name = f"{batch_id}.json"
@@ -186,21 +186,23 @@ class PlanLog:
             return None
         text = json.dumps(dict(sorted(key_keep.items())), ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        if not (self._rates.path / f"{digest}.json").exists():
+        if not self._rates.exists(f"{digest}.json"):
             self._rates.create(f"{digest}.json", text)
         return digest
 
 
 @lru_cache(maxsize=8)
-def _rates(folder: Path, digest: str) -> Mapping[str, float]:
+def _rates(folder: AnyPath, digest: str) -> Mapping[str, float]:
     """Read a table of rates once per process: its name is the hash of its content, so it never changes."""
     path = folder / f"{digest}.json"
     try:
-        text = path.read_text(encoding="utf-8")
+        text = folder_at(folder).read(f"{digest}.json")
     except OSError as cause:
         raise PlanLogError(
             f"the rates per key {path} cannot be read ({cause}); restore the file from a copy"
         ) from cause
+    if text is None:
+        raise PlanLogError(f"the rates per key {path} cannot be read (they are gone); restore the file from a copy")
     if hashlib.sha256(text.encode()).hexdigest()[:16] != digest:
         raise PlanLogError(f"the rates per key {path} do not match their name; restore the file from a copy")
     rates: dict[str, float] = json.loads(text)
@@ -231,7 +233,7 @@ def _seal(fields: dict[str, Any]) -> str:
     return json.dumps({**fields, "crc32": zlib.crc32(body.encode())}, indent=1, sort_keys=True) + "\n"
 
 
-def _unseal(text: str, path: Path, *, cure: str) -> dict[str, Any]:
+def _unseal(text: str, path: AnyPath, *, cure: str) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(text)
         checksum = fields.pop("crc32")

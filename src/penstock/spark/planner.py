@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from penstock.control.governor import Decision, Demand, Governor
 from penstock.spark.offsets import batch_units, initial_offsets, read_entry
 from penstock.spark.planlog import PlanLog
+from penstock.spark.storepath import AnyPath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +18,7 @@ class Planner:
     It travels to the executors by pickle and holds nothing but values.
     """
 
-    checkpoint: Path
+    checkpoint: AnyPath
     governor: Governor
     name: str
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -27,7 +25,8 @@ from penstock.spark.flags import Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_whole, unread_units
 from penstock.spark.planner import Planner
-from penstock.spark.storage import Folder
+from penstock.spark.storage import copy_tree, folder_at, remove_tree
+from penstock.spark.storepath import AnyPath
 
 LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
@@ -36,7 +35,7 @@ RECOUNT_SECONDS = 120.0
 def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: Marking) -> list[Batch]:
     """Enter every committed batch that the ledger lacks, and return those batches."""
     log = planner.log
-    committed = set(Folder(planner.checkpoint / "commits").ids())
+    committed = set(folder_at(planner.checkpoint / "commits").ids())
     missing = sorted(committed & set(log.batch_ids()) - ledger.batch_ids)
     closed = []
     for batch_id in missing:
@@ -90,7 +89,7 @@ def run_again(
     if not _copy_checkpoint(planner.checkpoint, copy, batch_id):
         return
     if read_all:
-        _widen(copy / "offsets" / str(batch_id))
+        _widen(copy / "offsets", batch_id)
     query = events.writeStream.foreachBatch(handle).option("checkpointLocation", copy.as_uri()).start()
     try:
         ends_at = time.monotonic() + RECOUNT_SECONDS
@@ -98,12 +97,13 @@ def run_again(
             time.sleep(0.05)
     finally:
         query.stop()
-        shutil.rmtree(copy, ignore_errors=True)
+        remove_tree(copy)
 
 
-def _widen(entry: Path) -> None:
-    *head, end = entry.read_text(encoding="utf-8").split("\n")
-    entry.write_text("\n".join([*head, read_whole(end)]), encoding="utf-8")
+def _widen(offsets: AnyPath, batch_id: int) -> None:
+    folder, name = folder_at(offsets), str(batch_id)
+    *head, end = (folder.read(name) or "").split("\n")
+    folder.replace(name, "\n".join([*head, read_whole(end)]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,20 +125,19 @@ class CountOnly:
         self.planner.log.record_counts(self.batch_id, counts.asDict() if counts else {})
 
 
-def _copy_checkpoint(checkpoint: Path, copy: Path, batch_id: int) -> bool:
+def _copy_checkpoint(checkpoint: AnyPath, copy: AnyPath, batch_id: int) -> bool:
     """Lay out a checkpoint in which just this batch was planned and not committed; False if its offsets are gone."""
     logged = [("offsets", batch_id)]
     if batch_id:
         # Where the batch starts is where the one before it ended.
         logged += [("offsets", batch_id - 1), ("commits", batch_id - 1)]
-    if not all((checkpoint / kind / str(number)).exists() for kind, number in logged):
-        return False
-    shutil.rmtree(copy, ignore_errors=True)
-    for kind, number in logged:
-        (copy / kind).mkdir(parents=True, exist_ok=True)
-        shutil.copy(checkpoint / kind / str(number), copy / kind)
-    if (checkpoint / "sources").exists():
-        shutil.copytree(checkpoint / "sources", copy / "sources")
+    texts = {(kind, number): folder_at(checkpoint / kind).read(str(number)) for kind, number in logged}
+    remove_tree(copy)
+    for (kind, number), text in texts.items():
+        if text is None:
+            return False
+        folder_at(copy / kind).replace(str(number), text)
+    copy_tree(checkpoint / "sources", copy / "sources")
     # A query of its own: Spark refuses two of one id.
-    (copy / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}), encoding="utf-8")
+    folder_at(copy).replace("metadata", json.dumps({"id": str(uuid.uuid4())}))
     return True

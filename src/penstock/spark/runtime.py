@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +23,8 @@ from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
 from penstock.spark.planner import Planner
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at, require_exclusive
+from penstock.spark.storepath import AnyPath
 
 LOGGER = logging.getLogger(__name__)
 
@@ -85,6 +85,7 @@ class Run:
         self._close_gaps = close_gaps
         self._planner = planner
         self._log = planner.log
+        require_exclusive(self._log.path)
         self._ledger = Ledger(self._log.path / "ledger")
         close_gaps(self._ledger)
         self._planned_before = frozenset(self._log.batch_ids())
@@ -309,15 +310,15 @@ class Run:
 
     def _prune(self) -> None:
         """Drop the plans of batches that Spark has dropped from its own log."""
-        replayable = Folder(self._planner.checkpoint / "offsets").ids()
+        replayable = folder_at(self._planner.checkpoint / "offsets").ids()
         if replayable:
             self._log.prune(before=replayable[0])
 
 
-def require_visible(checkpoint: Path, *, wait_seconds: float = 5.0) -> None:
+def require_visible(checkpoint: AnyPath, *, wait_seconds: float = 5.0) -> None:
     """Refuse a checkpoint that Spark has written to and this process does not see."""
     ends_at = time.monotonic() + wait_seconds
-    while not (checkpoint / "metadata").exists():
+    while not folder_at(checkpoint).exists("metadata"):
         if time.monotonic() > ends_at:
             raise NotSupportedError(
                 f"the query has started, but its checkpoint {checkpoint} is not seen from here: driver and executors "

@@ -26,13 +26,13 @@ from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
-from penstock.spark.storage import local_path
+from penstock.spark.storepath import StorePath, place, to_text
 
 
 def shed(
     *,
     latency_seconds: float,
-    checkpoint: str,
+    checkpoint: str | StorePath,
     row_id: str | Sequence[str] = (),
     key: str | Sequence[str] = (),
     arrival: str | None = None,
@@ -55,7 +55,8 @@ def shed(
     latency_seconds
         Target from arrival to commit.
     checkpoint
-        Folder of the query's checkpoint; plan log and ledger live in it, so that they move with it.
+        Folder of the query's checkpoint, or its address in HDFS or S3 (see
+        :class:`~penstock.spark.storepath.StorePath`); plan log and ledger live in it, so that they move with it.
     row_id
         Column or columns that identify a row (Kafka: partition and offset). The fate of a row hangs on their hash
         alone: rows with the same id survive together. By default all columns that can be hashed.
@@ -93,7 +94,7 @@ def shed(
         raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
     return Shedder(
         planner=Planner(
-            checkpoint=local_path(checkpoint),
+            checkpoint=place(checkpoint),
             governor=Governor(
                 latency_seconds=latency_seconds,
                 policy=policy,
@@ -217,7 +218,7 @@ class Shedder:
             "topics": json.dumps(_names("topic", topic)),
             "client": json.dumps({**(client or {}), "bootstrap.servers": servers}, sort_keys=True),
             "starting": starting,
-            "log": str(self._planner.log.path),
+            "log": to_text(self._planner.log.path),
             "governor": json.dumps(settings),
             "tasks": str(tasks or spark.conf.get("spark.sql.shuffle.partitions")),
             "weight": self._marking.weight,
@@ -266,7 +267,7 @@ class Shedder:
             writer = writer.trigger(**trigger)
         return self._run(events, writer.queryName(query_name) if query_name else writer)
 
-    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str) -> Backfilled:
+    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
         """Answer again, exactly, for every window in which rows were shed.
 
         Every batch that shed is read again from the source, as a replay would read it, and its rows are stored as

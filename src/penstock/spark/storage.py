@@ -4,38 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import time
 import uuid
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
-from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.spark.storefolder import StoreFolder, copy_store_tree, numbers, remove_store_tree
+from penstock.spark.storepath import AnyPath, StorePath
 
 # What file systems without hard links answer (some network and FUSE mounts).
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES})
 
 
-def local_path(location: str) -> Path:
-    """Turn a path or a ``file:`` address into a local path; other file systems are refused with the reason.
-
-    >>> str(local_path("file:///data/checkpoint"))
-    '/data/checkpoint'
-    """
-    if not location:
-        raise InvalidInputError("the checkpoint location is empty; name a folder that survives a restart")
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file"):
-        return Path(unquote(parsed.path) if parsed.scheme else location).absolute()
-    raise NotSupportedError(
-        f"{location} is on {parsed.scheme}:, and the plan log can only be kept on a file system that driver and "
-        "executors see as a folder (a local disk, NFS); give such a checkpoint location"
-    )
-
-
 class Folder:
     """A folder of immutable and of replaceable text files.
 
-    Every write is atomic: a reader sees the whole file or none, also after a crash in the middle of it.
+    Every write but an appended line is atomic: a reader sees the whole file or none, also after a crash in the middle
+    of it. In a store :class:`~penstock.spark.storefolder.StoreFolder` does the same.
     """
+
+    # Files to which lines are appended: where to begin a new one.
+    lines_per_file = 10_000
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -79,14 +68,30 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    def append(self, name: str, line: str) -> None:
+        """Add a line to a file, flushed to disk; a crash in the middle of it leaves a line without an end."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / name).open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is such a file."""
+        return (self.path / name).exists()
+
     def ids(self, *, suffix: str = "") -> list[int]:
         """List, in order, the numbers of files named by number."""
         try:
             names = os.listdir(self.path)
         except FileNotFoundError:
             return []
-        stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-        return sorted(int(stem) for stem in stems if stem.isdigit())
+        return numbers(names, suffix)
+
+    def ages(self, *, suffix: str) -> dict[str, float]:
+        """List files, in the order of their names, with the seconds since each was written."""
+        now = time.time()
+        return {file.name: now - file.stat().st_mtime for file in sorted(self.path.glob(f"*{suffix}"))}
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
@@ -100,3 +105,30 @@ class Folder:
             file.flush()
             os.fsync(file.fileno())
         return aside
+
+
+def folder_at(path: AnyPath) -> Folder | StoreFolder:
+    """Open a folder, wherever it is."""
+    return StoreFolder(path) if isinstance(path, StorePath) else Folder(path)
+
+
+def require_exclusive(path: AnyPath) -> None:
+    """Refuse a store that lets two writers create one file: a replay might then shed other rows."""
+    if isinstance(path, StorePath):
+        StoreFolder(path).require_exclusive()
+
+
+def copy_tree(source: AnyPath, target: AnyPath) -> None:
+    """Copy a folder with all below it, within one file system; nothing happens if there is none."""
+    if isinstance(source, StorePath) and isinstance(target, StorePath):
+        copy_store_tree(source, target)
+    elif isinstance(source, Path) and source.exists():
+        shutil.copytree(source, str(target))
+
+
+def remove_tree(path: AnyPath) -> None:
+    """Remove a folder with all below it, if it is there."""
+    if isinstance(path, StorePath):
+        remove_store_tree(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)

@@ -15,7 +15,7 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
 from penstock.spark.blocks import LABELS, BlockFolder, Cut
-from penstock.spark.storage import local_path
+from penstock.spark.storepath import local_path
 from penstock.spark.window_input import blocks_of, names_of, quoted
 from penstock.spark.window_operator import ACCOUNT_TYPE, Span, WindowOperator
 from penstock.spark.window_work import OneStream, TwoStreams, Work
@@ -234,4 +234,4 @@ def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
 
 
 def _folder(checkpoint: str) -> BlockFolder:
-    return BlockFolder(local_path(checkpoint) / "penstock" / "blocks")
+    return BlockFolder(local_path(checkpoint, needed_for="blocks of windows") / "penstock" / "blocks")

@@ -9,13 +9,13 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from penstock.control.workplan import Learned, PartitionState, WorkPlan
 from penstock.model.errors import PlanLogError
 from penstock.sketch.cost_pair import CostPair
-from penstock.spark.storage import Folder
+from penstock.spark.storage import folder_at
+from penstock.spark.storepath import AnyPath
 
 VERSION = 1
 
@@ -27,11 +27,11 @@ class WorkLog:
     replays after a crash all find the same plan and the same sketch.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
-        self._work = Folder(path / "work")
-        self._pairs = Folder(path / "pairs")
-        self._root = Folder(path)
+        self._work = folder_at(path / "work")
+        self._pairs = folder_at(path / "pairs")
+        self._root = folder_at(path)
 
     def plan(self, batch_id: int) -> tuple[WorkPlan, CostPair | None] | None:
         """Read the plan of a batch with its sketch; None if it was never planned."""
@@ -84,32 +84,37 @@ class WorkLog:
             self._work.remove(f"{batch_id}.json")
         texts = [self._work.read(f"{number}.json") for number in ids if number >= before]
         texts.append(self._root.read("learned.json"))
-        named = {json.loads(text)["pair"] for text in texts if text}
+        named = {f"{json.loads(text)['pair']}.txt" for text in texts if text}
         # The newest sketches may belong to an entry that is just being written.
-        files = sorted(self._pairs.path.glob("*.txt"), key=lambda file: file.stat().st_mtime)
-        for file in files[:-10]:
-            if file.stem not in named:
-                self._pairs.remove(file.name)
+        ages = self._pairs.ages(suffix=".txt")
+        for name in sorted(ages, key=lambda name: -ages[name])[:-10]:
+            if name not in named:
+                self._pairs.remove(name)
 
     def _store(self, pair: CostPair) -> str:
         data = pair.to_bytes()
         digest = hashlib.sha256(data).hexdigest()[:16]
-        if not (self._pairs.path / f"{digest}.txt").exists():
+        if not self._pairs.exists(f"{digest}.txt"):
             self._pairs.create(f"{digest}.txt", base64.b64encode(data).decode())
         return digest
 
     def _pair(self, digest: str | None) -> CostPair | None:
-        return None if digest is None else _read_pair(self._pairs.path / f"{digest}.txt")
+        return None if digest is None else _read_pair(self._pairs.path, digest)
 
 
 @lru_cache(maxsize=8)
-def _read_pair(path: Path) -> CostPair:
+def _read_pair(folder: AnyPath, digest: str) -> CostPair:
     """Read a sketch once per process: its name is the hash of its content, so it never changes."""
+    name = f"{digest}.txt"
+    path = folder / name
     try:
-        data = base64.b64decode(path.read_text(encoding="utf-8"))
+        text = folder_at(folder).read(name)
+        data = base64.b64decode(text or "")
     except (OSError, ValueError) as cause:
         raise PlanLogError(f"the costs {path} cannot be read ({cause}); restore the file from a copy") from cause
-    if hashlib.sha256(data).hexdigest()[:16] != path.stem:
+    if text is None:
+        raise PlanLogError(f"the costs {path} cannot be read (they are gone); restore the file from a copy")
+    if hashlib.sha256(data).hexdigest()[:16] != digest:
         raise PlanLogError(f"the costs {path} do not match their name; restore the file from a copy")
     return CostPair.from_bytes(data)
 
@@ -124,7 +129,7 @@ def _seal(fields: Mapping[str, Any]) -> str:
     return json.dumps({**plain, "crc32": _checksum(plain)}, indent=1, sort_keys=True) + "\n"
 
 
-def _unseal(text: str, path: Path, cure: str) -> dict[str, Any]:
+def _unseal(text: str, path: AnyPath, cure: str) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = json.loads(text)
         checksum = fields.pop("crc32")
