@@ -26,7 +26,7 @@ from penstock.spark.session import local_session
 from penstock.spark.timetable import release, timetable_stream
 
 PLAIN = "plain Spark"
-WARM_UP_BATCHES = 4
+WARM_UP_BATCHES = 2
 WARM_UP_PATIENCE_SECONDS = 60.0
 
 
