@@ -153,6 +153,14 @@ def test_a_name_node_that_does_not_answer_is_named_with_the_cure():
         folder.read("7.json")
 
 
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there_is_named_with_the_cure(s3):
+    path = StorePath("s3a://nowhere/clicks", endpoint_url=s3, key="test", secret="test")
+    assert folder_at(path).read("7.json") is None
+    with pytest.raises(StoreError, match=r"there is no bucket s3://nowhere .*create it"):
+        require_exclusive(path)
+
+
 def test_penstock_starts_without_the_packages_of_stores(monkeypatch):
     told = subprocess.run(
         [sys.executable, "-c", "import sys, penstock; penstock.shed; print(*sys.modules)"],
