@@ -61,11 +61,16 @@ def anywhere(request, tmp_path) -> AnyPath:
 
 
 def create_all(path: AnyPath, names: list[str], text: str, starts_at: float) -> list[str]:
-    """Try to create files from a given moment on; return those that were won."""
+    """Try to create files, each at a moment of its own that all processes share; return those that were won."""
     folder = folder_at(path)
     folder.exists("anything")  # connected before the race
-    time.sleep(max(0.0, starts_at - time.time()))
-    return [name for name in names if folder.create(name, text)]
+    won = []
+    for number, name in enumerate(names):
+        # Who looks first and writes then would find the name free in every process.
+        time.sleep(max(0.0, starts_at + 0.25 * number - time.time()))
+        if folder.create(name, text):
+            won.append(name)
+    return won
 
 
 def race(path: AnyPath, names: list[str], *, processes: int) -> dict[str, list[str]]:

@@ -53,6 +53,25 @@ def test_a_damaged_line_in_the_middle_is_refused_with_its_place(tmp_path):
         Ledger(tmp_path)
 
 
+@pytest.mark.parametrize("written", [1.0, 0.5])
+def test_a_batch_whose_entry_failed_halfway_or_was_only_not_confirmed_is_entered_once(tmp_path, monkeypatch, written):
+    ledger = Ledger(tmp_path)
+    ledger.append(batch(0))
+
+    def fail(folder, name, line):
+        text = line + "\n"
+        with (folder.path / name).open("a") as file:
+            file.write(text[: int(len(text) * written)])
+        raise OSError("no space left, or no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("penstock.spark.storage.Folder.append", fail)
+        with pytest.raises(OSError, match="no space left"):
+            ledger.append(batch(1))
+    assert ledger.append(batch(1)) == (written < 1)
+    assert list(Ledger(tmp_path).batches()) == [batch(0), batch(1)]
+
+
 @pytest.mark.spark
 def test_the_ledger_is_a_data_frame(spark, tmp_path):
     ledger = Ledger(tmp_path / "ledger")

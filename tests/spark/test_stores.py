@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import requests
 
 import penstock as ps
 from penstock.model.batch import Batch
@@ -12,6 +13,7 @@ from penstock.model.errors import EnvironmentMissingError, InvalidInputError, No
 from penstock.spark.ledger import Ledger
 from penstock.spark.planlog import PlanLog
 from penstock.spark.storage import copy_tree, folder_at, remove_tree, require_exclusive
+from penstock.spark.storefolder import store_of
 from penstock.spark.storepath import StorePath, from_text, local_path, place, to_text
 from tests.spark.test_planlog import decision
 from tests.stores import race
@@ -83,6 +85,28 @@ def test_plans_and_ledger_read_back_wherever_they_are(anywhere):
     assert list(Ledger(anywhere / "ledger").batches()) == batches
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", ["CREATE", "RENAME", "OPEN"])
+def test_an_answer_of_the_name_node_that_is_lost_makes_no_second_writer(hdfs, monkeypatch, operation):
+    path = hdfs.path(f"lost-{operation}")
+    folder, session = folder_at(path), store_of(path)._fs.session
+    send, lost = session.request, []
+
+    def lose_the_first(method, url, **options):
+        answer = send(method, url, **options)
+        if (options.get("params") or {}).get("op") == operation and len(lost) < 1:
+            lost.append(url)
+            raise requests.ConnectionError("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(session, "request", lose_the_first)
+    assert folder.create("7.json", "first")
+    assert not folder.create("7.json", "second")
+    folder.replace("7.json", "third")
+    assert folder.read("7.json") == "third"
+    assert len(lost) == 1
+
+
 def test_a_store_that_passes_conditions_over_is_refused(monkeypatch):
     class Careless(dict):
         def create(self, key, data):
@@ -127,6 +151,14 @@ def test_a_name_node_that_does_not_answer_is_named_with_the_cure():
     folder = folder_at(StorePath("hdfs://127.0.0.1:1/clicks", webhdfs="http://127.0.0.1:1"))
     with pytest.raises(StoreError, match=r"hdfs://127.0.0.1:1 is not reached over WebHDFS .*say so: StorePath"):
         folder.read("7.json")
+
+
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there_is_named_with_the_cure(s3):
+    path = StorePath("s3a://nowhere/clicks", endpoint_url=s3, key="test", secret="test")
+    assert folder_at(path).read("7.json") is None
+    with pytest.raises(StoreError, match=r"there is no bucket s3://nowhere .*create it"):
+        require_exclusive(path)
 
 
 def test_penstock_starts_without_the_packages_of_stores(monkeypatch):

@@ -33,7 +33,8 @@ class Ledger:
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self._folder = folder_at(path)
-        self._kept_shed = {batch.batch_id: (batch.kept, batch.shed) for batch in self._recover()}
+        self._unsure = False
+        self._read()
 
     @property
     def batch_ids(self) -> set[int]:
@@ -42,6 +43,8 @@ class Ledger:
 
     def append(self, batch: Batch) -> bool:
         """Enter a batch; False if it was entered before with the same counts."""
+        if self._unsure:
+            self._read()
         if (entered := self._kept_shed.get(batch.batch_id)) is not None:
             if entered != (batch.kept, batch.shed):
                 raise PlanLogError(
@@ -50,7 +53,10 @@ class Ledger:
                     "again, or the plan log was changed"
                 )
             return False
+        # A write that fails may have been done all the same, or in part: whoever tries again looks first.
+        self._unsure = True
         append_line(self.path, batch.batch_id, json.dumps(asdict(batch)))
+        self._unsure = False
         self._kept_shed[batch.batch_id] = (batch.kept, batch.shed)
         return True
 
@@ -64,6 +70,10 @@ class Ledger:
         if not self._folder.ages(suffix=LINES):
             return spark.createDataFrame([], SCHEMA)
         return spark.read.schema(SCHEMA).json(str(self.path))
+
+    def _read(self) -> None:
+        self._kept_shed = {batch.batch_id: (batch.kept, batch.shed) for batch in self._recover()}
+        self._unsure = False
 
     def _recover(self) -> Iterator[Batch]:
         for name in self._folder.ages(suffix=LINES):

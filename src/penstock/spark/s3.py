@@ -30,7 +30,7 @@ class S3:
         """Write a file that is not there yet; False if another writer was first."""
         for _ in range(UNDECIDED_TRIES):
             try:
-                self._ask(lambda: self._fs.pipe_file(self._at(key), data, mode="create"))
+                self._put(key, data, mode="create")
             except FileExistsError:
                 return False
             except OSError as refused:
@@ -46,7 +46,7 @@ class S3:
 
     def replace(self, key: str, data: bytes) -> None:
         """Write a file in place of what was there; readers see the one or the other."""
-        self._ask(lambda: self._fs.pipe_file(self._at(key), data))
+        self._put(key, data, mode="overwrite")
 
     def read(self, key: str) -> bytes | None:
         """Read a file; None if there is none."""
@@ -76,6 +76,12 @@ class S3:
             self._ask(lambda: self._fs.rm(self._at(key), recursive=True) if below else self._fs.rm_file(self._at(key)))
         except FileNotFoundError:
             return
+
+    def _put(self, key: str, data: bytes, *, mode: str) -> None:
+        try:
+            self._ask(lambda: self._fs.pipe_file(self._at(key), data, mode=mode))
+        except FileNotFoundError as cause:
+            raise StoreError(f"there is no bucket s3://{self._bucket} ({cause}); create it, or name another") from cause
 
     def _at(self, key: str) -> str:
         return f"{self._bucket}/{key}"

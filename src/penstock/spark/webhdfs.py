@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import getpass
 import os
+import time
 import uuid
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlparse
 
 import requests
@@ -23,9 +24,13 @@ from penstock.model.errors import StoreError
 HTTP_PORT = 9870
 # To connect, and between two bytes of an answer.
 TIMEOUT_SECONDS = (5.0, 30.0)
-# A connection that was not made and a question that changes nothing are tried again; a change is not, for its answer
-# may have been lost after it was made.
-AGAIN = Retry(total=3, connect=3, read=3, redirect=False, backoff_factor=0.1, allowed_methods=["GET"])
+# A connection that was not made and a question that changes nothing are tried again as they are.
+AGAIN = Retry(total=2, connect=1, read=1, redirect=False, backoff_factor=0.1, allowed_methods=["GET"])
+# What goes through a data node is tried again from the start: the name node may name another one.
+TRIES = 3
+PAUSE_SECONDS = 0.2
+
+T = TypeVar("T")
 
 
 class WebHdfs:
@@ -54,20 +59,19 @@ class WebHdfs:
 
     def create(self, key: str, data: bytes) -> bool:
         """Write a file that is not there yet; False if another writer was first."""
-        aside = self._write_aside(key, data)
+        aside = _again(lambda: self._write_aside(key, data))
         # Without options a rename answers false where the new name is taken, and never overwrites.
-        renamed = self._ask("PUT", "RENAME", aside, destination=f"/{key}").json()["boolean"]
+        renamed = self._rename(aside, key)
         if not renamed:
             self.remove(aside)
             if not self.exists(key):
                 raise StoreError(f"{self._name}/{key} cannot be created, though it is not there; see the name node")
-        return bool(renamed)
+        return renamed
 
     def replace(self, key: str, data: bytes) -> None:
         """Write a file in place of what was there; readers see the one or the other."""
-        aside = self._write_aside(key, data)
-        answer = self._ask("PUT", "RENAME", aside, destination=f"/{key}", renameoptions="OVERWRITE")
-        if answer.content and answer.json().get("boolean") is False:
+        aside = _again(lambda: self._write_aside(key, data))
+        if not self._rename(aside, key, renameoptions="OVERWRITE"):
             self.remove(aside)
             raise StoreError(
                 f"{self._http} does not replace {self._name}/{key} in one step (HttpFS gateways do not); give the "
@@ -77,10 +81,7 @@ class WebHdfs:
     def read(self, key: str) -> bytes | None:
         """Read a file; None if there is none."""
         try:
-            found = self._ask("GET", "OPEN", key)
-            if (location := found.headers.get("Location")) is not None:
-                found = self._send("GET", location)
-            return found.content
+            return _again(lambda: self._open(key))
         except FileNotFoundError:
             return None
 
@@ -108,6 +109,27 @@ class WebHdfs:
     def remove(self, key: str, *, below: bool = False) -> None:
         """Remove a file, or a folder with all ``below`` it, if it is there."""
         self._ask("DELETE", "DELETE", key, recursive=str(below).lower())
+
+    def _open(self, key: str) -> bytes:
+        found = self._ask("GET", "OPEN", key)
+        if (location := found.headers.get("Location")) is not None:
+            found = self._send("GET", location)
+        return bytes(found.content)
+
+    def _rename(self, aside: str, key: str, **options: str) -> bool:
+        """Give a file its name; False if that is taken."""
+
+        def rename() -> bool:
+            try:
+                answer = self._ask("PUT", "RENAME", aside, destination=f"/{key}", **options)
+            except StoreError as failed:
+                # An answer that was lost: only the renaming that it was to tell of takes this file away.
+                if _unanswered(failed) and not self.exists(aside):
+                    return True
+                raise
+            return not answer.content or bool(answer.json()["boolean"])
+
+        return _again(rename)
 
     def _write_aside(self, key: str, data: bytes) -> str:
         folder, _, name = key.rpartition("/")
@@ -137,6 +159,22 @@ class WebHdfs:
         if answer.status_code >= 400:
             raise _refusal(self._name, answer)
         return answer
+
+
+def _again(action: Callable[[], T]) -> T:
+    """Do what can be done twice, until there is an answer or it was tried often enough."""
+    for _ in range(TRIES - 1):
+        try:
+            return action()
+        except StoreError as failed:
+            if not _unanswered(failed):
+                raise
+            time.sleep(PAUSE_SECONDS)
+    return action()
+
+
+def _unanswered(failed: StoreError) -> bool:
+    return isinstance(failed.__cause__, requests.RequestException)
 
 
 def _refusal(name: str, answer: requests.Response) -> OSError:
