@@ -9,7 +9,6 @@ import pytest
 from penstock.reproduce import las20, las_phases, las_spark
 from penstock.reproduce.catalogue import FIGURES
 from penstock.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
-from penstock.spark import side_by_side
 
 
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"])
@@ -87,11 +86,12 @@ def test_the_claims_of_the_spark_figures_follow_from_the_traces():
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_queries_side_by_side_are_traced_on_spark(spark, monkeypatch):
-    monkeypatch.setattr(side_by_side, "WARM_UP_BATCHES", 1)
+def test_queries_side_by_side_are_traced_on_spark(spark):
     timetable = las_spark.seven_phase_timetable(phase_tuples=40, seed=1)
 
-    traces = las_spark.run_side_by_side(timetable, mean_seconds=0.006, seconds_more=6.0, shedders=(las_spark.LAS,))
+    traces = las_spark.run_side_by_side(
+        timetable, mean_seconds=0.006, seconds_more=6.0, shedders=(las_spark.LAS,), warm_up_batches=1
+    )
 
     assert set(traces) == {las_spark.PLAIN, las_spark.LAS}
     for trace in traces.values():

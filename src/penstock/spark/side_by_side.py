@@ -63,11 +63,16 @@ def execute(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def side_by_side(
-    timetable: Path, policies: Mapping[str, TuplePolicy], *, latency_seconds: float, seconds: float
+    timetable: Path,
+    policies: Mapping[str, TuplePolicy],
+    *,
+    latency_seconds: float,
+    seconds: float,
+    warm_up_batches: int = WARM_UP_BATCHES,
 ) -> dict[str, Trace]:
     """Run plain Spark and every policy on a timetable, until so long after the end of its warm-up.
 
-    The warm-up ends when every query has finished some batches. A session that is there is used, and left open.
+    The warm-up ends when every query has finished ``warm_up_batches``. A session that is there is used, and left open.
     """
     borrowed = SparkSession.getActiveSession() is not None
     spark = local_session(
@@ -86,7 +91,7 @@ def side_by_side(
         plain = _plain(timetable_stream(spark, timetable, epoch=epoch), folder / "plain")
         stack.callback(plain.stop)
         patience_ends_at = time.time() + WARM_UP_PATIENCE_SECONDS
-        while not _warm(runs, plain) and time.time() < patience_ends_at:
+        while not _warm(runs, plain, warm_up_batches) and time.time() < patience_ends_at:
             _check(runs)
         epoch = time.time() + 0.2
         release(timetable, at=epoch)
@@ -101,10 +106,10 @@ def side_by_side(
     return traces
 
 
-def _warm(runs: Mapping[str, OperatorRun], plain: StreamingQuery) -> bool:
+def _warm(runs: Mapping[str, OperatorRun], plain: StreamingQuery, batches: int) -> bool:
     """Whether every query has finished the batches in which workers start and first costs are learned."""
     return plain.lastProgress is not None and all(
-        sum(batch.offered > 0 for batch in run.batches) >= WARM_UP_BATCHES for run in runs.values()
+        sum(batch.offered > 0 for batch in run.batches) >= batches for run in runs.values()
     )
 
 
