@@ -51,13 +51,13 @@ def test_after_a_burst_every_window_is_made_exact_and_a_second_time_changes_noth
 
     truth = {(row.start, row.campaign): row for row in answers(_all_rows(spark, events, arrivals, tmp_path)).collect()}
     exact = {(row.start, row.campaign): row for row in done.answers.collect()}
-    shed_windows = {
-        row.start for row in everything.where("shed").select(a_second().start.alias("start")).distinct().collect()
+    sampled_windows = {
+        row.start for row in everything.where("sampled").select(a_second().start.alias("start")).distinct().collect()
     }
-    assert {start for start, _ in exact} == shed_windows
-    assert len(shed_windows) >= 2
+    assert {start for start, _ in exact} == sampled_windows
+    assert len(sampled_windows) >= 2
     for key, row in truth.items():
-        if key[0] in shed_windows:
+        if key[0] in sampled_windows:
             assert exact[key].clicks == row.clicks
             assert exact[key].revenue == pytest.approx(row.revenue)
 

@@ -41,7 +41,7 @@ def test_without_maven_central_the_kafka_tests_are_skipped_but_never_in_ci(monke
     with pytest.raises(pytest.skip.Exception, match="no Kafka: Maven Central is not reached"):
         unless_missing(missing)
     monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="with CI=true the Kafka tests must run"):
+    with pytest.raises(pytest.fail.Exception, match="with CI=true the tests of Kafka must run"):
         unless_missing(missing)
 
 

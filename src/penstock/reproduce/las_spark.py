@@ -252,7 +252,8 @@ def _common_claims(traces: Mapping[str, Trace], timetable: Timetable) -> list[Cl
 
 
 def _time_series(traces: Mapping[str, Trace]) -> list[Series]:
-    shown = "arrival, s since the start"
+    traces = {name: trace.between(0.0, float("inf")) for name, trace in traces.items()}
+    shown = "arrival, s since the end of the warm-up"
     latency = [
         Series(name, tuple(t.arrived_at), tuple(t.latency_seconds), shown, LATENCY) for name, t in traces.items()
     ]

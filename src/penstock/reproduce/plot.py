@@ -11,6 +11,9 @@ import numpy as np
 from penstock.model.errors import EnvironmentMissingError, InvalidInputError
 from penstock.reproduce.figure import Figure, Series
 
+# More labels than this run into each other.
+MOST_LABELLED_BARS = 12
+
 
 def require_matplotlib() -> None:
     """Refuse to go on without matplotlib, before anything is computed in vain."""
@@ -40,13 +43,18 @@ def plot_figure(figure: Figure, path: Path, *, title: str) -> None:
     lines = sum(caption.count("\n") + 1 for caption in captions)
     size = (max(6.5, 4.2 * len(panels)), 3.6 + 0.2 * lines)
     drawing, all_axes = plt.subplots(1, max(1, len(panels)), figsize=size, squeeze=False, layout="constrained")
+    # A name has the same colour in every panel.
+    colours = {name: f"C{number % 10}" for number, name in enumerate(dict.fromkeys(s.name for s in figure.series))}
     for axes, ((x_label, y_label), together) in zip(all_axes[0], panels.items(), strict=False):
-        _draw(axes, together)
+        _draw(axes, together, colours)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.spines[["top", "right"]].set_visible(False)
         if len(together) > 1:
-            axes.legend(frameon=False)
+            # Above the axes, where no line or bar is in its way.
+            axes.legend(
+                frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=min(3, len(together))
+            )
         else:
             axes.set_title(together[0].name, fontsize="medium")
     drawing.suptitle(f"{figure.figure}: {title}", x=0.01, ha="left")
@@ -61,17 +69,18 @@ def plot_figure(figure: Figure, path: Path, *, title: str) -> None:
         plt.close(drawing)
 
 
-def _draw(axes: Any, together: list[Series]) -> None:
+def _draw(axes: Any, together: list[Series], colours: dict[str, str]) -> None:
     if not any(isinstance(x, str) for series in together for x in series.x):
         for series in together:
             lone = len(series.x) == 1
-            axes.plot(series.x, series.y, "o" if lone else ".-", ms=9 if lone else 5, lw=1.5, label=series.name)
+            look = {"color": colours[series.name], "label": series.name, "ms": 9 if lone else 5, "lw": 1.5}
+            axes.plot(series.x, series.y, "o" if lone else ".-", **look)
         return
     names = list(dict.fromkeys(str(x) for series in together for x in series.x))
     width = 0.7 / len(together)
     for number, series in enumerate(together):
         centres = np.array([names.index(str(x)) for x in series.x]) + (number - (len(together) - 1) / 2) * width
-        bars = axes.bar(centres, series.y, width, label=series.name)
-        if len(names) <= 12:
+        bars = axes.bar(centres, series.y, width, label=series.name, color=colours[series.name])
+        if len(names) * len(together) <= MOST_LABELLED_BARS:
             axes.bar_label(bars, fmt="%.3g", fontsize="small")
     axes.set_xticks(range(len(names)), names)

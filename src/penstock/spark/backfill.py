@@ -20,16 +20,19 @@ from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.model.plan import Plan
 from penstock.spark.eachbatch import mark_planned
-from penstock.spark.flags import KEPT, WORKING, Marking
+from penstock.spark.flags import KEPT, THRESHOLD, WORKING, Marking
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry, read_ranges
 from penstock.spark.planner import Planner
 from penstock.spark.recount import run_again
+from penstock.spark.sampler import WHOLE
 from penstock.spark.session import local_session
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath, StorePath, place
 
 Query = Callable[[DataFrame], DataFrame]
+# Whether a row was shed, whether that was left to its hash, in which batch, on which arc, and why.
+OWN_COLUMNS = ("shed", "sampled", "batch", "arc", "reason")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +68,7 @@ def backfill(
     window: Column,
     into: str | StorePath,
 ) -> Backfilled:
-    """Answer again, exactly, for the windows in which rows were shed; see :meth:`Shedder.backfill`."""
+    """Answer again, exactly, for the windows in which rows were sampled; see :meth:`Shedder.backfill`."""
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     shedding = sorted(number for number, batch in ledger.items() if batch.shed)
     if not shedding:
@@ -73,13 +76,14 @@ def backfill(
     spill = _Spill(spark=spark, events=events, planner=planner, marking=marking, into=place(into), ledger=ledger)
     for number in shedding:
         spill.store(number)
-    windows = spill.rows(shedding).where("shed").select(window.alias("window")).distinct().cache()
+    # Also those in which all that was sampled happened to survive: their answers are weighted all the same.
+    windows = spill.rows(shedding).where("sampled").select(window.alias("window")).distinct().cache()
     wanted = _with_neighbours(spill, shedding, window, windows)
     rows = spill.rows(wanted)
     touched = rows.withColumn("__window", window).join(
         F.broadcast(windows.withColumnRenamed("window", "__window")), "__window", "left_semi"
     )
-    exact = query(touched.drop("__window", "shed", "batch", "arc", "reason"))
+    exact = query(touched.drop("__window", *OWN_COLUMNS))
     target = str(spill.into / "exact")
     exact.write.mode("overwrite").parquet(target)
     return Backfilled(
@@ -160,7 +164,7 @@ class _Spill:
         self._verify(batch_id)
 
     def rows(self, batch_ids: Sequence[int]) -> DataFrame:
-        """Stored rows of some batches, with ``shed``, ``batch``, ``arc`` and ``reason``."""
+        """Stored rows of some batches, with what :data:`OWN_COLUMNS` names."""
         return self.spark.read.parquet(*(str(self._folder(number)) for number in batch_ids))
 
     def _folder(self, batch_id: int) -> AnyPath:
@@ -193,10 +197,10 @@ class _WriteRows:
         if ran != self.batch_id:
             return
         marked = mark_planned(self.planner, self.marking, events, self.plan)
-        kept = F.col(KEPT)
+        kept, sampled = F.col(KEPT), F.col(THRESHOLD) < WHOLE
         if (was_read := self._was_read()) is not None:
-            kept = kept & was_read
-        rows = marked.withColumn("shed", ~kept).drop(*WORKING)
+            kept, sampled = kept & was_read, F.lit(True)
+        rows = marked.withColumns({"shed": ~kept, "sampled": sampled}).drop(*WORKING)
         if self.marking.weight not in rows.columns:
             rows = rows.withColumn(self.marking.weight, F.lit(1.0))
         rows = rows.withColumn("batch", F.lit(self.batch_id).cast("long")).withColumn("arc", F.lit(self.planner.name))

@@ -268,12 +268,12 @@ class Shedder:
         return self._run(events, writer.queryName(query_name) if query_name else writer)
 
     def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
-        """Answer again, exactly, for every window in which rows were shed.
+        """Answer again, exactly, for every window in which rows were sampled.
 
         Every batch that shed is read again from the source, as a replay would read it, and its rows are stored as
-        Parquet in ``into``/rows, with what was shed, batch, arc and reason; so are batches beside it that hold rows of
-        the same windows. Then the query runs over them with every weight at 1. What is stored already is not read
-        again, so a backfill that was cut short goes on where it was. See ``docs/backfill.md``.
+        Parquet in ``into``/rows, with what was shed and what sampled, batch, arc and reason; so are batches beside it
+        that hold rows of the same windows. Then the query runs over them with every weight at 1. What is stored already
+        is not read again, so a backfill that was cut short goes on where it was. See ``docs/backfill.md``.
 
         Parameters
         ----------
