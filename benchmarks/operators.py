@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from statistics import median
 from typing import Any
@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
-from benchmarks.turns import in_turns, plain, ratios, told, triggered
+from benchmarks.turns import attached, in_turns, plain, ratios, told, triggered
 from benchmarks.workload import numbers
 
 TURNS = 30
@@ -68,12 +68,8 @@ def _plain(function: Function, rows: DataFrame, checkpoint: str) -> AbstractCont
     return plain(rows.mapInArrow(run, "value BIGINT").writeStream.format("noop"), checkpoint)
 
 
-@contextmanager
-def _wrapped(function: Function, rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
+def _wrapped(function: Function, rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:
     worker = ps.operator(
         function, key="value", returns="value BIGINT", latency=600, checkpoint=checkpoint, probe_tuples=10**9
     )
-    with worker.start(triggered(rows.transform(worker).writeStream.format("noop"))) as run:
-        yield run.query
-        if run.status.shed:
-            raise RuntimeError(f"the benchmark was to keep all and shed {run.status.shed} rows")
+    return attached(worker.start(triggered(rows.transform(worker).writeStream.format("noop"))))

@@ -19,6 +19,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.progress import Progress
 from scipy.stats import binom
 
+import penstock as ps
+
 PARTITIONS = 2
 TRIGGER_SECONDS = 1
 # The first batches of a query compile code and start workers; a stream runs for days.
@@ -101,6 +103,15 @@ def plain(writer: DataStreamWriter, checkpoint: str) -> Iterator[StreamingQuery]
         yield query
     finally:
         query.stop()
+
+
+@contextmanager
+def attached(run: ps.Run) -> Iterator[StreamingQuery]:
+    """Give the query of a run that has nothing to shed, and make sure that it shed nothing."""
+    with run:
+        yield run.query
+        if run.status.shed:
+            raise RuntimeError(f"the benchmark was to keep all and shed {run.status.shed} rows")
 
 
 def triggered(writer: DataStreamWriter) -> DataStreamWriter:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -16,6 +15,7 @@ from penstock.control.guidance import Guidance
 from penstock.model.errors import PenstockError, PlanLogError
 from penstock.model.network_plan import NetworkPlan
 from penstock.model.plan import NO_KEYS, Plan
+from penstock.spark.sealed import seal, unseal
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
 
@@ -64,7 +64,6 @@ class PlanLog:
     def _record(self, decision: Decision) -> Decision:
         digest = self._store_rates(decision.plan.key_keep)
         fields: dict[str, Any] = {
-            "version": VERSION,
             "batch": decision.batch_id,
             "keep": decision.plan.keep,
             "rates": digest,
@@ -75,7 +74,7 @@ class PlanLog:
         }
         if decision.plan.network is not None:
             fields["network"] = decision.plan.network.to_json()
-        if self._plans.create(f"{decision.batch_id}.json", _seal(fields)):
+        if self._plans.create(f"{decision.batch_id}.json", seal(fields, version=VERSION)):
             return decision
         in_force = self.decision(decision.batch_id)
         if in_force is None:
@@ -89,7 +88,7 @@ class PlanLog:
 
     def record_counts(self, batch_id: int, counts: Mapping[str, Any]) -> None:
         """Store what a batch counted before it is committed; a replay stores the same again."""
-        self._counts.replace(f"{batch_id}.json", _seal({"version": VERSION, "counts": dict(counts)}))
+        self._counts.replace(f"{batch_id}.json", seal({"counts": dict(counts)}, version=VERSION))
 
     def counts(self, batch_id: int) -> Mapping[str, Any] | None:
         """Read what a batch counted; None where that was left to Spark's progress."""
@@ -97,34 +96,35 @@ class PlanLog:
         text = self._counts.read(name)
         if text is None:
             return None
-        counts: dict[str, Any] = _unseal(text, self._counts.path / name, cure="delete it: it is counted again")[
-            "counts"
-        ]
+        counts: dict[str, Any] = unseal(
+            text, self._counts.path / name, version=VERSION, cure="delete it: it is counted again"
+        )["counts"]
         return counts
 
     def publish(self, guidance: Guidance) -> None:
         """Replace the guidance that the next batches are planned with."""
-        self._root.replace("guidance.json", _seal({"version": VERSION, **guidance.to_dict()}))
+        self._root.replace("guidance.json", seal(guidance.to_dict(), version=VERSION))
 
     def guidance(self) -> Guidance | None:
         """Read the newest guidance; None before the first."""
         text = self._root.read("guidance.json")
         if text is None:
             return None
-        fields = _unseal(text, self.path / "guidance.json", cure="delete it: it is learned again")
-        fields.pop("version")
+        fields = unseal(text, self.path / "guidance.json", version=VERSION, cure="delete it: it is learned again")
         return Guidance.from_dict(fields)
 
     def publish_table(self, name: str, fields: Mapping[str, Any]) -> None:
         """Replace a table that plans are made from, such as a road map."""
-        self._root.replace(f"{name}.json", _seal({"version": VERSION, "table": dict(fields)}))
+        self._root.replace(f"{name}.json", seal({"table": dict(fields)}, version=VERSION))
 
     def table(self, name: str) -> Mapping[str, Any] | None:
         """Read a table that plans are made from; None before the first."""
         text = self._root.read(f"{name}.json")
         if text is None:
             return None
-        fields: dict[str, Any] = _unseal(text, self.path / f"{name}.json", cure="delete it: it is made again")["table"]
+        fields: dict[str, Any] = unseal(
+            text, self.path / f"{name}.json", version=VERSION, cure="delete it: it is made again"
+        )["table"]
         return fields
 
     def verify(self) -> None:
@@ -135,11 +135,10 @@ class PlanLog:
     def pin_sampling(self, sampling: Mapping[str, Any]) -> None:
         """Refuse to go on with another row id, key or seed: a replayed batch would keep other rows."""
         name = "sampling.json"
-        if self._root.create(name, _seal({"version": VERSION, **sampling})):
+        if self._root.create(name, seal(sampling, version=VERSION)):
             return
         path = self.path / name
-        pinned = _unseal(self._root.read(name) or "", path, cure="restore the file from a copy")
-        pinned.pop("version")
+        pinned = unseal(self._root.read(name) or "", path, version=VERSION, cure="restore the file from a copy")
         changed = sorted(field for field in sampling if pinned.get(field) != sampling[field])
         if changed:
             was = ", ".join(f"{field}={pinned.get(field)!r}" for field in changed)
@@ -175,11 +174,11 @@ class PlanLog:
             "batch was never committed, or its output may change, delete it"
         )
         try:
-            return _unseal(text, self._plans.path / name, cure=cure)
+            return unseal(text, self._plans.path / name, version=VERSION, cure=cure)
         except PlanLogError:
             # Without hard links the name is there a moment before the text is whole: look again, once.
             time.sleep(SETTLE_SECONDS)
-            return _unseal(self._plans.read(name) or "", self._plans.path / name, cure=cure)
+            return unseal(self._plans.read(name) or "", self._plans.path / name, version=VERSION, cure=cure)
 
     def _store_rates(self, key_keep: Mapping[str, float]) -> str | None:
         if not key_keep:
@@ -225,25 +224,3 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
         )
     except (KeyError, PenstockError) as cause:
         raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause
-
-
-def _seal(fields: dict[str, Any]) -> str:
-    """Write JSON that a person can read, with a checksum over the rest."""
-    body = json.dumps(fields, sort_keys=True)
-    return json.dumps({**fields, "crc32": zlib.crc32(body.encode())}, indent=1, sort_keys=True) + "\n"
-
-
-def _unseal(text: str, path: AnyPath, *, cure: str) -> dict[str, Any]:
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        checksum = fields.pop("crc32")
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise PlanLogError(f"{path} is truncated or not JSON ({cause!r}); {cure}") from cause
-    if zlib.crc32(json.dumps(fields, sort_keys=True).encode()) != checksum:
-        raise PlanLogError(f"{path} was changed after it was written (its checksum is off); {cure}")
-    if fields.get("version") != VERSION:
-        raise PlanLogError(
-            f"{path} has version {fields.get('version')!r}, and this Penstock reads version {VERSION}; "
-            "go on with the Penstock that wrote it, or start from a new checkpoint"
-        )
-    return fields

@@ -115,24 +115,20 @@ class TimetableReader(DataSourceStreamReader):
         except FileNotFoundError:
             return None
 
-    def _came(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Leave out what the warm-up had not handed out by the release: it would come as a flood, from the future."""
-        released_at = self._released_at()
-        if released_at is None:
-            return np.ones(ids.size, dtype=bool)
-        due = self._epoch + _timetable(self._path)["arrived_at"][ids] <= released_at
-        return (ids >= self._calm()) | due
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Make the rows of a share."""
         assert isinstance(partition, Share)  # noqa: S101 - narrows the type for the checker
         table = _timetable(self._path)
         ids = np.arange(partition.start, partition.end)
         ids = ids[table["partitions"][ids] == partition.partition]
-        ids = ids[self._came(ids)]
+        # Read once: the release may come while rows are made.
+        calm, released_at = self._calm(), self._released_at()
+        if released_at is not None:
+            # What the warm-up had not handed out by the release would come as a flood, from the future.
+            ids = ids[(ids >= calm) | (self._epoch + table["arrived_at"][ids] <= released_at)]
         for first in range(0, ids.size, ROWS_PER_ARROW_BATCH):
             own = ids[first : first + ROWS_PER_ARROW_BATCH]
-            begins = np.where(own < self._calm(), self._epoch, self._released_at() or self._epoch)
+            begins = np.where(own < calm, self._epoch, released_at or self._epoch)
             micros = ((begins + table["arrived_at"][own]) * 1e6).astype(np.int64)
             columns = {
                 "id": pa.array(own),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 from penstock.control.workplan import Learned, PartitionState, WorkPlan
 from penstock.model.errors import PlanLogError
 from penstock.sketch.cost_pair import CostPair
+from penstock.spark.sealed import seal, unseal
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
 
@@ -40,7 +40,7 @@ class WorkLog:
         if text is None:
             return None
         cure = f"batch {batch_id} must shed what it shed the first time, so restore the file from a copy"
-        fields = _unseal(text, self._work.path / name, cure)
+        fields = unseal(text, self._work.path / name, version=VERSION, cure=cure)
         digest = fields.pop("pair")
         fields["partitions"] = _states(fields["partitions"])
         return WorkPlan(**fields), self._pair(digest)
@@ -48,7 +48,7 @@ class WorkLog:
     def record(self, plan: WorkPlan, pair: CostPair | None) -> tuple[WorkPlan, CostPair | None]:
         """Write the plan of a batch unless there is one; either way return the one in force."""
         digest = self._store(pair) if plan.sheds and pair is not None else None
-        if self._work.create(f"{plan.batch_id}.json", _seal({**asdict(plan), "pair": digest})):
+        if self._work.create(f"{plan.batch_id}.json", seal({**asdict(plan), "pair": digest}, version=VERSION)):
             return plan, pair if digest else None
         in_force = self.plan(plan.batch_id)
         if in_force is None:
@@ -65,14 +65,14 @@ class WorkLog:
             "partitions": {number: asdict(state) for number, state in learned.partitions.items()},
             "pair": self._store(learned.pair) if learned.pair is not None else None,
         }
-        self._root.replace("learned.json", _seal(fields))
+        self._root.replace("learned.json", seal(fields, version=VERSION))
 
     def learned(self) -> Learned | None:
         """Read what was learned last; None before the first."""
         text = self._root.read("learned.json")
         if text is None:
             return None
-        fields = _unseal(text, self.path / "learned.json", "delete it: costs are learned again")
+        fields = unseal(text, self.path / "learned.json", version=VERSION, cure="delete it: costs are learned again")
         fields["partitions"] = _states(fields["partitions"])
         fields["pair"] = self._pair(fields["pair"])
         return Learned(**fields)
@@ -121,26 +121,3 @@ def _read_pair(folder: AnyPath, digest: str) -> CostPair:
 
 def _states(fields: Mapping[str, Mapping[str, Any]]) -> dict[int, PartitionState]:
     return {int(number): PartitionState(**state) for number, state in fields.items()}
-
-
-def _seal(fields: Mapping[str, Any]) -> str:
-    # Keys of a mapping become text in JSON: sealed as they will be read.
-    plain = json.loads(json.dumps({**fields, "version": VERSION}))
-    return json.dumps({**plain, "crc32": _checksum(plain)}, indent=1, sort_keys=True) + "\n"
-
-
-def _unseal(text: str, path: AnyPath, cure: str) -> dict[str, Any]:
-    try:
-        fields: dict[str, Any] = json.loads(text)
-        checksum = fields.pop("crc32")
-    except (ValueError, KeyError, AttributeError) as cause:
-        raise PlanLogError(f"{path} is truncated or not JSON ({cause!r}); {cure}") from cause
-    if checksum != _checksum(fields):
-        raise PlanLogError(f"{path} was changed after it was written (its checksum is off); {cure}")
-    if fields.pop("version") != VERSION:
-        raise PlanLogError(f"{path} has another version than {VERSION}; go on with the Penstock that wrote it")
-    return fields
-
-
-def _checksum(fields: Mapping[str, Any]) -> int:
-    return zlib.crc32(json.dumps(fields, sort_keys=True).encode())
