@@ -117,13 +117,15 @@ def _report(name: str, run: ps.NetworkRun, summary: Table, detail: Table, *, fir
     latencies = np.array([b.batch.latency_seconds or 0.0 for b in loaded])
     utility = float(np.average([b.utility for b in loaded], weights=sizes))
     shared = sum(b.operator_tuples["checked"] for b in done) / sum(b.arcs[0].kept for b in done)
-    by_id = {report["batchId"]: report["numInputRows"] or 0 for report in run.query.recentProgress}
+    reports = run.query.recentProgress
+    by_id = {report["batchId"]: report["numInputRows"] or 0 for report in reports}
+    restarts = len({report["runId"] for report in reports}) - 1
     scanned = sum(by_id.get(b.batch.batch_id, 0) for b in done) / sum(b.batch.offered for b in done)
     plans = len({tuple(sorted(b.plan.drops)) for b in done})
     summary.add_row(
         name, f"{utility:.2f}", f"{np.median(latencies):.1f}", f"{np.percentile(latencies, 95):.1f}",
         f"{int((latencies > TARGET_SECONDS).sum())} of {len(loaded)}", f"{plans}",
-        "yes" if done[-1].plan.sheds else "no", "0", f"{scanned:.2f}", f"{shared:.2f}",
+        "yes" if done[-1].plan.sheds else "no", f"{restarts}", f"{scanned:.2f}", f"{shared:.2f}",
     )  # fmt: skip
     names = [output.name for output in done[0].outputs]
     if first:

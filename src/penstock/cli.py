@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="plain Spark and Penstock on the same bursty stream")
-    demo.add_argument("--seconds", type=float, default=48.0, help="length of the stream (default: %(default)g)")
+    demo.add_argument("--seconds", type=float, default=45.0, help="length of the stream (default: %(default)g)")
     demo.add_argument("--latency", type=float, default=5.0, help="latency target in seconds (default: %(default)g)")
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     demo.add_argument(

@@ -15,16 +15,15 @@ from penstock.demo.figures import claims_of, run_figures, to_json
 from penstock.demo.plot import plot_demo
 from penstock.demo.report import print_report
 from penstock.demo.run import SEED, capacity_tuples_per_second, run_penstock, run_plain
-from penstock.model.arrivals import Arrivals
+from penstock.demo.timetable import BURST, timetable
 from penstock.model.errors import InvalidInputError, require_positive
 from penstock.reproduce.plot import require_matplotlib
 from penstock.spark.session import local_session
 
 CORES = 2
-# Of what a short measurement says the machine can verify. It goes on warming up, so the burst is worth two to four
-# times what it really can.
-QUIET_LOAD = 0.75
-BURST = 5
+# Of what a short measurement says the machine can verify. It goes on warming up, so the burst is worth two to three
+# times what it really can, and the quiet load leaves room for its moods.
+QUIET_LOAD = 0.65
 LEAST_SECONDS = 15
 
 
@@ -50,8 +49,7 @@ def run_demo(*, seconds: float, latency_seconds: float, json_path: Path | None, 
         )
         capacity = capacity_tuples_per_second(spark)
         quiet = round(QUIET_LOAD * capacity)
-    third = seconds / 3
-    arrivals = Arrivals.of((third, quiet), (third, BURST * quiet), (third, quiet))
+    arrivals = timetable(seconds=seconds, quiet_tuples_per_second=quiet)
     console.print(
         f"Spark verifies {capacity:,.0f} clicks a second here; {quiet:,} arrive, in the burst {BURST * quiet:,}."
     )

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from penstock.demo.run import Outcome
+from penstock.demo.timetable import PHASES, phase_edges
 from penstock.model.arrivals import Arrivals
 from penstock.reproduce.figure import Claim
-
-PHASES = ("before", "during", "after")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +37,6 @@ class RunFigures:
     revenue_error_mean: float
     batches: int
     batches_shedding_after_burst: int
-
-
-def phase_edges(arrivals: Arrivals) -> list[tuple[float, float]]:
-    """Start and end of each phase, in seconds of the stream."""
-    edges = np.cumsum([0.0, *(phase.seconds for phase in arrivals.phases)])
-    return list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
 
 
 def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.demo.figures import phase_edges
 from penstock.demo.run import Outcome
+from penstock.demo.timetable import phase_edges
 from penstock.model.arrivals import Arrivals
 from penstock.reproduce.plot import require_matplotlib
 

@@ -26,7 +26,7 @@ from penstock.spark.shed import shed
 SEED = 7
 TRIGGER = "1 second"
 # The first batch of a query compiles code; the timetable starts when that is over.
-LEAD_SECONDS = 4.0
+LEAD_SECONDS = 3.0
 # Enough for Java's compilers to settle; less, and the machine looks half as fast as it is.
 FIRST_GUESS_TUPLES = 10_000
 CALIBRATION_BATCHES = 6

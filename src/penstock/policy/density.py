@@ -59,6 +59,33 @@ def keep_rate(shedder: Any, window: NDArray[np.float64], now: float, cost: float
     return float(shedder.min_keep)
 
 
+def fitting_limit(
+    costs: NDArray[np.float64], utility: NDArray[np.float64], *, min_keep: float, budget_seconds: float
+) -> float:
+    """Find the price of the first tuples that no longer fit a budget of work, where all of a batch are known.
+
+    Which of these are kept is then up to the queue, by the bend of the limit. What is above the limit still costs its
+    floor. Where all tuples fit, the limit is the highest price.
+
+    >>> costs = np.array([1.0, 5.0, 25.0, 1.0, 25.0])
+    >>> fitting_limit(costs, np.ones(5), min_keep=0.0, budget_seconds=6.0)
+    5.0
+    >>> fitting_limit(costs, np.ones(5), min_keep=0.1, budget_seconds=40.0)
+    25.0
+    """
+    priced = (utility > 0) & (utility < np.inf)
+    # What is priceless is kept whatever it costs, and what is worth nothing is the first to go.
+    budget_seconds -= float(costs[utility == np.inf].sum()) + min_keep * float(costs[utility <= 0].sum())
+    prices, costs = costs[priced] / utility[priced], costs[priced]
+    if not prices.size:
+        return 0.0
+    order = np.argsort(prices, kind="stable")
+    below = np.cumsum(costs[order])
+    work = below + min_keep * (below[-1] - below)
+    first = min(int(np.searchsorted(work, budget_seconds, side="right")), prices.size - 1)
+    return float(prices[order][first])
+
+
 @inlined
 def weight_by_density(
     shedder: Any,

@@ -16,6 +16,7 @@ from pyspark import TaskContext
 from penstock.control.workplan import WorkPlan
 from penstock.control.workshop import PartitionReport
 from penstock.model.errors import OperatorError
+from penstock.policy.density import fitting_limit
 from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
 from penstock.policy.sequence import decide
 from penstock.sketch.cost_pair import CostPair
@@ -156,10 +157,36 @@ class _Shift:
         if UTILITY in batch.schema.names:
             utility = utility * np.nan_to_num(batch.column(UTILITY).to_numpy(zero_copy_only=False).astype(np.float64))
         arrived = self._arrived(batch, items.size)
+        if self._policy.RULE == BY_DENSITY and items.size:
+            self._set_limit(costs, utility, since=float(arrived[0]) if self._offered else 0.0)
         weights = decide(
             self._policy.RULE, self._shedder, self._window, arrived, costs, utility, self._seed, self._offered
         )
         return weights if self._policy.RULE == BY_DENSITY else self._evened(weights)
+
+    def _set_limit(self, costs: np.ndarray, utility: np.ndarray, *, since: float) -> None:
+        """Start from the limit that fits: tuple by tuple it would be found only after some batches.
+
+        An Arrow batch gets its part of what is left of the budget, by the tuples that are still to come.
+        """
+        since = max(since, float(self._shedder["busy_until"][0]))
+        left_seconds = max(0.0, self._plan.interval_seconds - since) * self._plan.share
+        due = max(costs.size, self._expected_tuples(costs.size) - self._offered)
+        limit = fitting_limit(
+            costs,
+            utility,
+            min_keep=float(self._shedder["min_keep"][0]),
+            budget_seconds=left_seconds * costs.size / due,
+        )
+        self._shedder["price_limit"] = limit
+        self._shedder["price_ceiling"] = max(limit, float(self._shedder["price_ceiling"][0]))
+
+    def _expected_tuples(self, size: int) -> float:
+        """Tuples that this partition should get in all; ``size`` where nobody knows."""
+        plan = self._plan
+        state = plan.partitions.get(self._partition)
+        share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
+        return max(1.0, (plan.expected_tuples or size) * share)
 
     def _tried(self, size: int) -> np.ndarray:
         """Keep all, or a random share while costs are not known."""
@@ -190,10 +217,7 @@ class _Shift:
             micros = batch.column(ARRIVED).to_numpy(zero_copy_only=False).astype(np.float64)
             seconds = np.nan_to_num(micros / 1e6 - plan.starts_at, nan=plan.interval_seconds)
         else:
-            state = plan.partitions.get(self._partition)
-            share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
-            expected = max(1.0, (plan.expected_tuples or size) * share)
-            seconds = (self._offered + 1.0 + np.arange(size)) / expected * plan.interval_seconds
+            seconds = (self._offered + 1.0 + np.arange(size)) / self._expected_tuples(size) * plan.interval_seconds
         return np.asarray(np.clip(seconds, 0.0, plan.interval_seconds))
 
     def _note_arrivals(self, batch: pa.RecordBatch, chosen: np.ndarray) -> None:
