@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,16 +23,19 @@ from benchmarks.outputs import outputs_under_overload
 from benchmarks.overload import overload
 from benchmarks.roadmap import gaps, speed
 from benchmarks.steady import dropped_row, idle_overhead
+from benchmarks.workload import costly, light
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
 
 
-def _idle(spark: SparkSession, progress: Progress) -> list[Table]:
-    table, rows = idle_overhead(spark, progress)
-    return [table, dropped_row(spark, progress, rows)]
+def _idle(spark: SparkSession, progress: Progress) -> Iterator[Table]:
+    table, rows = idle_overhead(spark, progress, "demo query", costly, first_guess=20_000)
+    yield table
+    yield dropped_row(spark, progress, rows)
+    yield idle_overhead(spark, progress, "bare window sums", light, first_guess=500_000)[0]
 
 
-PARTS: dict[str, Callable[[SparkSession, Progress], list[Table]]] = {
+PARTS: dict[str, Callable[[SparkSession, Progress], Iterable[Table]]] = {
     "idle": _idle,
     "overload": lambda spark, progress: [overload(spark, progress)],
     "mechanism": lambda spark, progress: [mechanisms(spark, progress)],

@@ -12,7 +12,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.turns import attached, in_turns, plain, ratios, told, triggered
-from benchmarks.workload import Query, costly, light, numbers, rows_for, shed_batch_seconds, shedder_at
+from benchmarks.workload import Query, costly, numbers, rows_for, shed_batch_seconds, shedder_at
 from penstock.demo.clicks import clicks_from
 
 TURNS = 40
@@ -20,7 +20,9 @@ TURNS = 40
 BUSY_SECONDS = 1.0
 
 
-def idle_overhead(spark: SparkSession, progress: Progress) -> tuple[Table, int]:
+def idle_overhead(
+    spark: SparkSession, progress: Progress, name: str, query: Query, *, first_guess: int
+) -> tuple[Table, int]:
     """Throughput with nothing to shed against plain Spark, at one-second triggers that are full.
 
     A trigger hides the difference until it overflows, so what is compared is the time a batch keeps the query busy.
@@ -30,16 +32,14 @@ def idle_overhead(spark: SparkSession, progress: Progress) -> tuple[Table, int]:
     )
     for heading in ("query", "rows a batch", "plain batch", "with Penstock", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
-    sizes: dict[str, int] = {}
-    for name, query, guess in (("demo query", costly, 20_000), ("bare window sums", light, 500_000)):
-        rows = sizes[name] = rows_for(BUSY_SECONDS, spark, query, first_guess=guess)
-        both = {"plain": partial(_plain, query), "shed": partial(_attached, query)}
-        taken = in_turns(spark, progress, f"idle overhead, {name}", numbers(spark, rows), both, turns=TURNS)
-        table.add_row(
-            name, f"{rows:,}", f"{median(taken['plain']):.2f} s", f"{median(taken['shed']):.2f} s",
-            *told(ratios(taken["plain"], taken["shed"])),
-        )  # fmt: skip
-    return table, sizes["demo query"]
+    rows = rows_for(BUSY_SECONDS, spark, query, first_guess=first_guess)
+    both = {"plain": partial(_plain, query), "shed": partial(_attached, query)}
+    taken = in_turns(spark, progress, f"idle overhead, {name}", numbers(spark, rows), both, turns=TURNS)
+    table.add_row(
+        name, f"{rows:,}", f"{median(taken['plain']):.2f} s", f"{median(taken['shed']):.2f} s",
+        *told(ratios(taken["plain"], taken["shed"])),
+    )  # fmt: skip
+    return table, rows
 
 
 def _plain(query: Query, rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:
