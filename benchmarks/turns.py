@@ -72,7 +72,9 @@ class _Turns:
         for number, (name, start) in enumerate(queries.items()):
             self._inboxes[name] = self._folder / f"inbox-{number}"
             self._inboxes[name].mkdir()
-            stream = spark.readStream.schema(rows.schema).parquet(f"{self._inboxes[name]}/*")
+            # A turn that is over is taken away, maybe while Spark looks.
+            reader = spark.readStream.schema(rows.schema).option("ignoreMissingFiles", "true")
+            stream = reader.parquet(f"{self._inboxes[name]}/*")
             query = start(stream, str(self._folder / f"checkpoint-{number}"))
             self._running[name] = self._stack.enter_context(query)
 
