@@ -202,6 +202,31 @@ def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, she
     assert run.network_batches[-1].plan.drops == {}
 
 
+def test_a_target_for_the_error_is_learned_as_a_loss_graph_and_windows_are_held_to_it(spark, checkpoint, tmp_path):
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, dwell_batches=0)
+    source = network.source("events", events(spark), row_id="id", event_time="at", watermark="1 second")
+    loose, strict = ps.MaxError(relative=0.2), ps.MaxError(relative=1e-4, otherwise="null")
+    source.aggregate("sums", window_seconds=2, of=F.col("value"), seconds_per_tuple=1e-4).output("sums", error=loose)
+    source.aggregate("counts", window_seconds=2, seconds_per_tuple=1e-4).output("counts", error=strict)
+    overloaded(network, seconds_per_tuple=6.0 / ROWS)  # 6 s of work in 2.5 s at headroom 0.8
+    run = run_batches(network, tmp_path / "out", 7)
+    learned = {output.name: output.loss for output in run.statistics.outputs}
+    # A fifth off at 95 % takes some hundred rows of thousands; a ten-thousandth takes them all.
+    assert learned["sums"].points[1][0] < 0.5
+    assert learned["counts"].points[1][0] > 0.95
+    answers = spark.read.parquet(str(tmp_path / "out"))
+    first = "start = timestamp_seconds(10)"
+    assert network.windows(answers, "sums").where(first).first().share < 0.9
+    truth = spark.range(2 * ROWS).selectExpr("sum(pmod(xxhash64(id), 100)) AS total").first().total
+    told = network.windows(answers, "sums").where(first).first().answer
+    assert told.reliable
+    assert told.lower - 2 * (told.value - told.lower) <= truth <= told.upper + 2 * (told.upper - told.value)
+    missed = network.windows(answers, "counts").where(first).first()
+    assert missed["count"] > 0
+    assert missed.answer.value is None
+    assert missed.answer.relative_error > strict.relative
+
+
 def test_latency_graphs_choose_the_target(spark, checkpoint, tmp_path):
     network = ps.Network(checkpoint=checkpoint, probe_tuples=10**9)
     source = network.source("events", events(spark), row_id="id", event_time="at")
@@ -259,6 +284,22 @@ REFUSED = {
     ),
     "has no column 'nope'": (InvalidInputError, lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
     "must name one column": (InvalidInputError, lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
+    "which only answers of windows have": (
+        InvalidInputError,
+        lambda n, s, _: s.output("o", error=ps.MaxError(relative=0.1)),
+    ),
+    "give one of them": (
+        InvalidInputError,
+        lambda n, s, _: s.aggregate("a", window_seconds=2).output(
+            "o", error=ps.MaxError(relative=0.1), loss=ps.LossTolerance.of((1, 1), (0.5, 0.9))
+        ),
+    ),
+    "have those of the normal": (
+        NotSupportedError,
+        lambda n, s, _: s.aggregate("a", window_seconds=2).output(
+            "o", error=ps.MaxError(relative=0.1, method="hoeffding")
+        ),
+    ),
     "go by one column": (NotSupportedError, _two_value_columns),
     "below a join only filters": (NotSupportedError, _aggregate_below_join),
     "only outputs may": (NotSupportedError, _aggregate_of_aggregate),

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.control.guidance import fade
 from penstock.control.operator_cost import Belief, OperatorCosts
+from penstock.estimate.needed import needed_share, tolerance
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source
 from penstock.model.quality import Histogram
 
 # Work per tuple of one kind against another, while nothing is known: state is dear.
 KIND_WEIGHTS = {"filter": 1.0, "map": 1.0, "union": 0.5, "aggregate": 10.0, "join": 20.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaneCounts:
+    """What the windows of an output took in during a batch: tuples (weighted), keys, sum and sum of squares."""
+
+    tuples: float
+    keys: float
+    total: float
+    squares: float
+
+    @property
+    def evenness(self) -> float:
+        """Mean of the squares over the square of the mean."""
+        return self.squares * self.tuples / self.total**2 if self.total else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +43,14 @@ class NetworkCounts:
         Tuples that survived the drop of each arc that has one.
     lanes
         Tuples by value range before some drops.
+    panes
+        What the windows of each output with a target for its error took in.
     """
 
     present: Mapping[str, int]
     kept: Mapping[Arc, int]
     lanes: Mapping[Arc, Mapping[tuple[float, float], int]] = field(default_factory=dict)
+    panes: Mapping[str, PaneCounts] = field(default_factory=dict)
 
     def on(self, arc: Arc) -> int:
         """Tuples that reached the lower end of an arc."""
@@ -51,10 +71,13 @@ class NetworkLearning:
     ----------
     network
         The network with the costs that the user gave, where they did; costs of 0 are guessed by kind and then learned.
+    window_seconds
+        Length of the windows of each aggregate.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, *, window_seconds: Mapping[str, float] | None = None) -> None:
         self._network = network
+        self._window_seconds = window_seconds or {}
         self._given = {op.name for op in network.operators if op.seconds_per_tuple > 0}
         # Given costs are absolute, guessed ones are not: with both, guesses are put on the scale of those given.
         given = [op.seconds_per_tuple / KIND_WEIGHTS[op.kind] for op in network.operators if op.name in self._given]
@@ -70,6 +93,7 @@ class NetworkLearning:
         self._selectivity: dict[str, float] = {}
         self._rates: dict[str, float] = {}
         self._spreads: dict[Arc, Histogram] = {}
+        self._needed: dict[str, float] = {}
 
     def learn(self, counts: NetworkCounts, *, seconds: float | None, collected_seconds: float | None) -> None:
         """Take in a batch: its counts, how long it took, and in how many seconds its tuples arrived."""
@@ -96,6 +120,18 @@ class NetworkLearning:
             if sum(lanes.values()) >= 100:
                 self._spreads[arc] = Histogram.of(*((low, high, count + 1e-9) for (low, high), count in lanes.items()))
 
+        if collected_seconds:
+            for output in self._network.outputs:
+                self._learn_needed(output, counts.panes.get(output.name), collected_seconds)
+
+    def _learn_needed(self, output: Output, pane: PaneCounts | None, collected_seconds: float) -> None:
+        """Learn what share of its rows an output needs to meet its target, for an answer of the mean size."""
+        if output.error is None or pane is None or not pane.keys:
+            return
+        per_answer = pane.tuples / pane.keys * self._window_seconds[output.input] / collected_seconds
+        share = needed_share(output.error, tuples=per_answer, evenness=pane.evenness)
+        self._needed[output.name] = fade(self._needed.get(output.name), share)
+
     def taken(self, counts: NetworkCounts) -> dict[str, float]:
         """Tuples that each operator took in."""
         return {
@@ -111,6 +147,7 @@ class NetworkLearning:
             tuples_per_second={source.name: self._rates.get(source.name, 1.0) for source in self._network.sources},
             seconds_per_tuple=costs,
             selectivity=self._selectivity,
+            loss={name: tolerance(share) for name, share in self._needed.items()},
         )
 
     @property

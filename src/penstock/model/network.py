@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from penstock.model.error_target import MaxError
 from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
 from penstock.model.quality import LINEAR, Histogram, LatencyGraph, LossTolerance, ValueGraph
 
@@ -92,6 +93,8 @@ class Output:
         Utility by lateness; it chooses the latency target.
     importance
         Factor on the utility of the loss-tolerance and value graphs.
+    error
+        How wrong an answer of windows may be; loss tolerance is then learned from it.
     """
 
     name: str
@@ -100,6 +103,7 @@ class Output:
     value: ValueGraph | None = None
     latency: LatencyGraph | None = None
     importance: float = 1.0
+    error: MaxError | None = None
 
     def __post_init__(self) -> None:
         require_positive(f"importance of output {self.name!r}", self.importance, meaning="a factor on its utility")
@@ -256,8 +260,9 @@ class Network:
         tuples_per_second: Mapping[str, float] | None = None,
         seconds_per_tuple: Mapping[str, float] | None = None,
         selectivity: Mapping[str, float] | None = None,
+        loss: Mapping[str, LossTolerance] | None = None,
     ) -> Network:
-        """The same network with other rates, costs or selectivities, by name."""
+        """The same network with other rates, costs, selectivities or loss tolerances, by name."""
         rates, costs, passed = tuples_per_second or {}, seconds_per_tuple or {}, selectivity or {}
         nodes: list[Source | Operator | Output] = []
         for node in self.nodes:
@@ -272,7 +277,7 @@ class Network:
                     )
                 )
             else:
-                nodes.append(node)
+                nodes.append(replace(node, loss=(loss or {}).get(node.name, node.loss)))
         return Network(tuple(nodes))
 
     def _repr_svg_(self) -> str:

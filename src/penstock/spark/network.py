@@ -166,6 +166,11 @@ class Network:
                     f"{self.steps.value_column!r}; semantic drops go by one column in a network"
                 )
             self.steps.value_column = value_column
+        if output.error is not None and not isinstance(self.steps.steps.get(output.input), AggregateStep):
+            raise InvalidInputError(
+                f"output {output.name!r} has a target for its error, which only answers of windows have; put an "
+                "aggregate in front of it"
+            )
         self._nodes.append(output)
         self.steps.steps[output.name] = step
 
@@ -183,7 +188,9 @@ class Network:
         return compile_network(self)
 
     def windows(self, answers: DataFrame, output: str) -> DataFrame:
-        """Put the windows of an output together from stored answers, with standard errors of what was sampled.
+        """Put the windows of an output together from stored answers, with standard errors and bounds.
+
+        Where the output has a target for its error, an answer that misses it is treated as the target says.
 
         Parameters
         ----------
@@ -198,7 +205,7 @@ class Network:
         step = self.steps.steps.get(node.input) if node else None
         if not isinstance(step, AggregateStep):
             raise InvalidInputError(f"{output!r} is no output of windows; outputs behind an aggregate are")
-        return assemble_windows(answers, step, output)
+        return assemble_windows(answers, step, output, target=node.error if node else None)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""

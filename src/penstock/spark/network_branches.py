@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from penstock.spark.network import Network
 
 KEY, VALUE = "__key", "__value"
-MOMENTS = ("__start", "__end", KEY, "__rows", "__total", "__weight_variance", "__total_variance")
+MOMENTS = (
+    "__start", "__end", KEY, "__rows", "__total", "__weight_variance", "__total_variance", "__weight_peak",
+    "__total_peak",
+)  # fmt: skip
 _NO_MOMENTS = (
     "CAST(NULL AS TIMESTAMP) AS __start, CAST(NULL AS TIMESTAMP) AS __end, CAST(NULL AS STRING) AS __key, "
     "CAST(NULL AS BIGINT) AS __rows, CAST(NULL AS DOUBLE) AS __total, CAST(NULL AS DOUBLE) AS __weight_variance, "
-    "CAST(NULL AS DOUBLE) AS __total_variance"
+    "CAST(NULL AS DOUBLE) AS __total_variance, CAST(NULL AS DOUBLE) AS __weight_peak, "
+    "CAST(NULL AS DOUBLE) AS __total_peak"
 )
 
 
@@ -76,12 +80,14 @@ def _windows(
     pane = math.gcd(*(step.slide_seconds for step in aggregates.values()))
     own = ", ".join([*(f"CAST(NULL AS {types[name]}) AS {_quoted(name)}" for name in columns), *nulls])
     # The variances are those of Horvitz and Thompson's estimates, for rows that survive independently of each other.
-    moments = f"pane.start AS __start, pane.end AS __end, {KEY}, __rows, __total, __weight_variance, __total_variance"
+    moments = ", ".join(["pane.start AS __start", "pane.end AS __end", *MOMENTS[2:]])
+    # The peaks are the largest single contributions to them: where one tuple decides, no interval is to be relied on.
+    spread = f"{WEIGHT} * ({WEIGHT} - 1)"
     grouped = (
         f"SELECT window({TIME}, '{pane} seconds') AS pane, {PORT}, {KEY}, count(1) AS __rows, "
         f"sum({WEIGHT}) AS __weights, sum({WEIGHT} * {VALUE}) AS __total, "
-        f"sum({WEIGHT} * ({WEIGHT} - 1)) AS __weight_variance, "
-        f"sum({WEIGHT} * ({WEIGHT} - 1) * {VALUE} * {VALUE}) AS __total_variance "
+        f"sum({spread}) AS __weight_variance, sum({spread} * {VALUE} * {VALUE}) AS __total_variance, "
+        f"max({spread}) AS __weight_peak, max({spread} * {VALUE} * {VALUE}) AS __total_peak "
         f"FROM shared WHERE {PORT} IN ({_numbers(list(aggregates), layout)}) "
         f"GROUP BY window({TIME}, '{pane} seconds'), {PORT}, {KEY}"
     )

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
+from penstock.model.network import Network as Model
 from penstock.model.network import Operator, Output, Source
 from penstock.model.quality import ValueGraph
 from penstock.spark.network_branches import KEY, MOMENTS, VALUE, branch
@@ -77,10 +78,25 @@ def _stages(network: Network, layout: Layout) -> DataFrame:
         frame = exploded.select(*columns, F.col(f"{TO}.{PORT}").alias(PORT), F.col(f"{TO}.{WEIGHT}").alias(WEIGHT))
     aggregates = {n: step for n, step in network.steps.steps.items() if isinstance(step, AggregateStep)}
     if aggregates:
-        keys = {n: F.to_json(F.struct(*step.by)) if step.by else F.lit("{}") for n, step in aggregates.items()}
-        values = {n: F.lit(1.0) if step.of is None else step.of.cast("double") for n, step in aggregates.items()}
+        keys = {n: key_of(step) for n, step in aggregates.items()}
+        values = {n: value_of(step) for n, step in aggregates.items()}
         frame = frame.withColumns({KEY: _by_port(layout, keys), VALUE: _by_port(layout, values)})
     return frame.drop(PLAN, ARRIVAL)
+
+
+def key_of(step: AggregateStep) -> Column:
+    """The key of a row, as text."""
+    return F.to_json(F.struct(*step.by)) if step.by else F.lit("{}")
+
+
+def value_of(step: AggregateStep) -> Column:
+    """What a row adds to the total."""
+    return F.lit(1.0) if step.of is None else step.of.cast("double")
+
+
+def has_target(network: Model, aggregate: str) -> bool:
+    """Whether an output of these windows has a target for its error."""
+    return any(output.input == aggregate and output.error is not None for output in network.outputs)
 
 
 def _ends(node: object, layout: Layout, entries: Sequence[str]) -> bool:
@@ -120,6 +136,14 @@ def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int) -> list[C
         if isinstance(node, Output) and node.value is not None:
             worth = _worth(node.value, F.col(str(stage.steps.value_column)).cast("double"))
             counted.append(F.sum(F.when(delivery.flag, worth)).alias(f"worth:{place}"))
+        step = stage.steps.steps.get(delivery.port)
+        if isinstance(step, AggregateStep) and has_target(stage.network, delivery.port):
+            weight, value = F.col(WEIGHT) * delivery.factor, value_of(step)
+            counted += [
+                F.approx_count_distinct(F.when(delivery.flag, key_of(step))).alias(f"keys:{place}"),
+                F.sum(F.when(delivery.flag, weight * value)).alias(f"total:{place}"),
+                F.sum(F.when(delivery.flag, weight * value * value)).alias(f"squares:{place}"),
+            ]
     if level == 0:
         micros = F.unix_micros(F.col(ARRIVAL))
         counted += [
@@ -192,6 +216,8 @@ def _answers(frame: DataFrame, network: Network, layout: Layout) -> DataFrame:
         F.col("__total").alias("total"),
         F.coalesce(F.col("__weight_variance"), own).alias("weight_variance"),
         F.col("__total_variance").alias("total_variance"),
+        F.col("__weight_peak").alias("weight_peak"),
+        F.col("__total_peak").alias("total_peak"),
         row.cast("string").alias("row"),
     )
 

@@ -27,6 +27,7 @@ from penstock.spark.measure import Progress
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_planner import NetworkPlanner
 from penstock.spark.network_status import NetworkBatch, OutputStatus, Reporter
+from penstock.spark.network_steps import AggregateStep
 from penstock.spark.runtime import REMEMBERED_BATCHES, Run
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
@@ -81,7 +82,14 @@ class NetworkRun(Run):
         model = network.model
         self._reporter = Reporter(network=model, steps=network.steps, layout=layout)
         edges = [edge for output in model.outputs if output.value for edge in output.value.edges]
-        self._learning = NetworkLearning(with_values(model, (min(edges), max(edges))) if edges else model)
+        self._learning = NetworkLearning(
+            with_values(model, (min(edges), max(edges))) if edges else model,
+            window_seconds={
+                name: step.window_seconds
+                for name, step in network.steps.steps.items()
+                if isinstance(step, AggregateStep)
+            },
+        )
         self._statistics = self._learning.network()
         self._latency_seconds = network.governor.latency_seconds
         self._network_batches: deque[NetworkBatch] = deque(maxlen=REMEMBERED_BATCHES)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.control.network_learning import NetworkCounts
+from penstock.control.network_learning import NetworkCounts, PaneCounts
 from penstock.model.batch import Batch
 from penstock.model.network import Arc, Output, inputs_of
 from penstock.model.network import Network as NetworkModel
@@ -85,7 +85,17 @@ class Reporter:
             arc: {lane: int(metrics.get(f"lane:{layout.arcs.index(arc)}:{n}") or 0) for n, lane in enumerate(ranges)}
             for arc, ranges in layout.lanes.items()
         }
-        return NetworkCounts(present=present, kept=kept, lanes=lanes)
+        panes = {
+            output.name: PaneCounts(
+                tuples=_sum(metrics, "weight", output.input),
+                keys=_sum(metrics, "keys", output.input),
+                total=_sum(metrics, "total", output.input),
+                squares=_sum(metrics, "squares", output.input),
+            )
+            for output in self.network.outputs
+            if output.error is not None
+        }
+        return NetworkCounts(present=present, kept=kept, lanes=lanes, panes=panes)
 
     def arcs(self, counts: NetworkCounts) -> tuple[ArcCount, ...]:
         """Offered and kept on every arc that may have a drop."""
@@ -113,7 +123,9 @@ class Reporter:
             reached, weight = _sum(metrics, "reached", end), _sum(metrics, "weight", end)
             delivered = min(1.0, reached / weight) if weight else expected[output.name]
             delivered *= self._kept_by_value(output.name, plan, counts)
-            worth = output.importance * output.loss.utility(delivered)
+            # A target for the error has its graph learned.
+            loss = next(known.loss for known in statistics.outputs if known.name == output.name)
+            worth = output.importance * loss.utility(delivered)
             if output.value is not None:
                 worth = output.importance * self._value_utility(
                     output, plan, counts, statistics, worth=_sum(metrics, "worth", end)

@@ -9,7 +9,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.model import network as model
-from penstock.model.errors import InvalidInputError, require_positive
+from penstock.model.error_target import MaxError
+from penstock.model.errors import InvalidInputError, NotSupportedError, require_positive
 from penstock.model.quality import LINEAR, LatencyGraph, LossTolerance, ValueGraph
 from penstock.spark.network_steps import AggregateStep, FilterStep, JoinStep, MapStep, OutputStep, Step, UnionStep
 
@@ -94,6 +95,7 @@ class Stream:
         value: ValueGraph | Mapping[str, ValueGraph] | None = None,
         latency: LatencyGraph | None = None,
         importance: float = 1.0,
+        error: MaxError | None = None,
     ) -> None:
         """End a query here.
 
@@ -110,7 +112,19 @@ class Stream:
             Utility by lateness.
         importance
             Factor on the utility.
+        error
+            How wrong an answer of windows may be. The share of rows that this takes is learned, and stands in for
+            ``loss``: rows beyond it are worth next to nothing. :meth:`Network.windows` holds the answers to it.
         """
+        if error is not None and (loss != LINEAR or value is not None):
+            raise InvalidInputError(
+                f"output {name!r} has a target for its error and a graph by loss or value; give one of them"
+            )
+        if error is not None and error.method != "normal":
+            raise NotSupportedError(
+                f"output {name!r} wants bounds by {error.method!r}, and windows of a network have those of the normal "
+                "distribution; leave method out, or use ps.shed with answers(...)"
+            )
         column, graph = None, None
         if value is not None:
             if not isinstance(value, Mapping) or len(value) != 1:
@@ -119,7 +133,7 @@ class Stream:
                 )
             ((column, graph),) = value.items()
         output = model.Output(
-            name=name, input=self.name, loss=loss, value=graph, latency=latency, importance=importance
+            name=name, input=self.name, loss=loss, value=graph, latency=latency, importance=importance, error=error
         )
         self._network.end(output, OutputStep(columns=tuple(columns)), column)
 
