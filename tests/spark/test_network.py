@@ -206,8 +206,9 @@ def test_a_target_for_the_error_is_learned_as_a_loss_graph_and_windows_are_held_
     network = ps.Network(checkpoint=checkpoint, latency_seconds=5, dwell_batches=0)
     source = network.source("events", events(spark), row_id="id", event_time="at", watermark="1 second")
     loose, strict = ps.MaxError(relative=0.2), ps.MaxError(relative=1e-4, otherwise="null")
-    source.aggregate("sums", window_seconds=2, of=F.col("value"), seconds_per_tuple=1e-4).output("sums", error=loose)
-    source.aggregate("counts", window_seconds=2, seconds_per_tuple=1e-4).output("counts", error=strict)
+    summed = source.aggregate("summed", window_seconds=2, of=F.col("value"), seconds_per_tuple=1e-4)
+    summed.output("sums", error=loose)
+    source.aggregate("counted", window_seconds=2, seconds_per_tuple=1e-4).output("counts", error=strict)
     overloaded(network, seconds_per_tuple=6.0 / ROWS)  # 6 s of work in 2.5 s at headroom 0.8
     run = run_batches(network, tmp_path / "out", 7)
     learned = {output.name: output.loss for output in run.statistics.outputs}
