@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.control.network_learning import NetworkCounts, NetworkLearning, with_values
+from penstock.control.network_learning import KIND_WEIGHTS, NetworkCounts, NetworkLearning, with_values
 from penstock.control.operator_cost import Belief, OperatorCosts
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import Network, Operator, Output, Source
@@ -55,7 +55,19 @@ def test_batches_of_one_mix_get_the_total_right_and_split_it_as_believed():
     now = learning.network()
     assert now.coefficients()[("", "I")] == pytest.approx(1e-4, rel=0.1)
     costs = {operator.name: operator.seconds_per_tuple for operator in now.operators}
-    assert costs["a"] == pytest.approx(10 * costs["m"], rel=0.3)
+    assert costs["a"] == pytest.approx(KIND_WEIGHTS["aggregate"] * costs["m"], rel=0.3)
+
+
+def test_a_large_fixed_cost_is_not_blamed_on_operators_that_were_dropped_later():
+    learning = OperatorCosts({"map": Belief(weight=1), "aggregate": Belief(weight=3)})
+    for rows in (3_000, 3_400, 3_100, 3_300, 3_200):
+        learning.learn({"map": rows, "aggregate": rows}, seconds=1.5 + rows * 55e-6)
+    for rows in (13_000, 34_000, 45_000, 43_000, 30_000):
+        learning.learn({"map": rows, "aggregate": 0}, seconds=1.5 + rows * 50e-6)
+    found = learning.costs()
+    assert found["map"] == pytest.approx(50e-6, rel=0.25)
+    # Truly 5 µs. All of a calm batch on its rows would be 500.
+    assert found["aggregate"] < 100e-6
 
 
 def test_the_work_share_of_a_batch_is_what_its_counts_cost_against_no_drops():
@@ -72,7 +84,7 @@ def test_before_anything_is_known_costs_are_what_kinds_are_thought_to_be_and_giv
         for operator in NetworkLearning(network(seconds=3e-6)).network().operators
     }
     assert costs["f"] == pytest.approx(3e-6)
-    assert costs["a"] == pytest.approx(3e-5)
+    assert costs["a"] == pytest.approx(KIND_WEIGHTS["aggregate"] * 3e-6)
 
 
 def test_pairs_of_a_join_are_counted_up_by_what_each_side_saw():

@@ -41,9 +41,9 @@ class Controller:
     (106, 1.0)
     """
 
-    def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
+    def __init__(self, governor: Governor, *, resume: Guidance | None = None, model: CostModel | None = None) -> None:
         self._governor = governor
-        self._model = CostModel()
+        self._model = model or CostModel()
         self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)

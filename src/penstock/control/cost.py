@@ -6,6 +6,7 @@ import math
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from penstock.model.errors import InvalidInputError
@@ -16,6 +17,16 @@ from penstock.model.load import Cost
 NOISE = 0.2  # relative spread of the durations of equal batches, as measured on Spark
 FIXED_SECONDS, FIXED_SPREAD = 0.1, 2.0  # a batch without tuples, give or take twice that
 SHED_SHARE, SHED_SHARE_SPREAD = 0.1, 0.2  # dropping a tuple against keeping it, give or take that much
+
+
+def believed_fixed(
+    seconds: NDArray[np.float64], typical_seconds: float, *, share: float | None = None
+) -> tuple[float, float]:
+    """What a batch without tuples is thought to take before the fit, and how firmly."""
+    if share is not None:
+        return share * float(seconds.min()), NOISE
+    # No more than half of a short batch, or its tuples would count as free.
+    return min(FIXED_SECONDS, typical_seconds / 2), NOISE / FIXED_SPREAD
 
 
 class CostModel:
@@ -38,6 +49,9 @@ class CostModel:
         Weight that a batch keeps when the next one comes.
     window
         Batches remembered.
+    fixed_share
+        Part of the shortest batch that is believed to be fixed cost, give or take as much; None for the belief above.
+        For queries of many stages, whose batches take long without any tuples.
 
     Examples
     --------
@@ -57,10 +71,11 @@ class CostModel:
     # Noise alone goes that far to one side once in 15 batches, and twice in a row to the same side once in 110.
     OFF_SPREADS = 1.5
 
-    def __init__(self, *, memory: float = 0.9, window: int = 40) -> None:
+    def __init__(self, *, memory: float = 0.9, window: int = 40, fixed_share: float | None = None) -> None:
         if not 0 < memory <= 1:
             raise InvalidInputError(f"memory must be in (0, 1], got {memory!r}; it is what a batch's weight fades by")
         self._memory = memory
+        self._fixed_share = fixed_share
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=window)
         self._seen = 0
         self._surprise = 0.0
@@ -93,11 +108,10 @@ class CostModel:
         # the cost of dropping; keeping costs twice that, and the third on top.
         unit = max(float(np.average(kept, weights=weights)), 1.0)
         columns = np.stack([np.ones_like(kept), (2 * kept + shed) / unit, kept / unit], axis=1)
-        # No more than half of a short batch, or its tuples would count as free.
-        fixed_seconds = min(FIXED_SECONDS, typical_seconds / 2)
+        fixed_seconds, fixed_belief = believed_fixed(seconds, typical_seconds, share=self._fixed_share)
         beliefs = np.array(
             [
-                np.array([1.0, 0.0, 0.0]) * NOISE / FIXED_SPREAD / fixed_seconds,
+                np.array([1.0, 0.0, 0.0]) * fixed_belief / fixed_seconds,
                 np.array([0.0, 1 - 2 * SHED_SHARE, -SHED_SHARE]) * NOISE / SHED_SHARE_SPREAD / typical_seconds,
             ]
         )
@@ -110,7 +124,7 @@ class CostModel:
             scale = np.sqrt(weights * trust) / expected_seconds
             fixed, dropping, working = nnls(
                 np.concatenate([columns * scale[:, None], beliefs]),
-                np.concatenate([seconds * scale, [NOISE / FIXED_SPREAD, 0.0]]),
+                np.concatenate([seconds * scale, [fixed_belief, 0.0]]),
             )[0]
             expected_seconds = np.maximum(columns @ (fixed, dropping, working), typical_seconds * 1e-3)
         return Cost(

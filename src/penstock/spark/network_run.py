@@ -13,7 +13,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.control.cost import CostModel
 from penstock.control.network_learning import NetworkLearning, with_values
+from penstock.control.operator_cost import FIXED_SHARE
 from penstock.model.batch import Batch
 from penstock.model.load import Cost
 from penstock.model.network import Network as NetworkModel
@@ -108,6 +110,7 @@ class NetworkRun(Run):
             start=lambda: _start(first.sparkSession, writer, planner),
             planner=planner,
             close_gaps=self._say_gaps,
+            cost_model=CostModel(fixed_share=FIXED_SHARE),
         )
 
     @property

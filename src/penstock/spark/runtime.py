@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.control.controller import Controller
+from penstock.control.cost import CostModel
 from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts
@@ -80,6 +81,7 @@ class Run:
         start: Callable[[], StreamingQuery],
         planner: Planner,
         close_gaps: Callable[[Ledger], list[Batch]],
+        cost_model: CostModel | None = None,
     ) -> None:
         self._spark = spark
         self._close_gaps = close_gaps
@@ -89,7 +91,7 @@ class Run:
         self._ledger = Ledger(self._log.path / "ledger")
         close_gaps(self._ledger)
         self._planned_before = frozenset(self._log.batch_ids())
-        self._controller = Controller(planner.governor, resume=self._log.guidance())
+        self._controller = Controller(planner.governor, resume=self._log.guidance(), model=cost_model)
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
         self._handled = 0
