@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pandas as pd
@@ -29,6 +28,8 @@ WINDOW_SECONDS = 3
 QUIET_SECONDS, OVERLOAD_SECONDS, OVERLOAD = 15, 60, 3.0
 # The first batches of the overload, in which rates and costs are found, count in nothing but the latency.
 SETTLING_SECONDS = 12
+# How capacity is measured: rates that sway, so that fixed cost and cost per row are told apart.
+SWAY_SECONDS, MEASURED_SWAYS = 4.0, 5
 # Iterated SHA-256 on the way to every output, as when a record is checked: about 30 microseconds.
 CHECKED = "aggregate(sequence(1, 45), cast(id AS STRING), (digest, _) -> sha2(digest, 256)) != ''"
 
@@ -102,17 +103,18 @@ def _rows() -> tuple[str, str]:
 
 
 def _capacity(spark: SparkSession, path: str) -> float:
-    """Rows a second that the query does when it is kept busy and nothing is shed."""
-    arrivals = Arrivals.of((10_000, 5_000.0))
+    """Rows a second that fit in batches of half the target when nothing is shed, from batches of different sizes."""
+    arrivals = Arrivals.of(*((SWAY_SECONDS, rate) for _ in range(MEASURED_SWAYS) for rate in (5_000, 30_000)))
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = ps.shed(latency_seconds=600, checkpoint=folder, row_id="id", policy=ps.KeepAll(), probe_tuples=10**9)
-        # A backlog of 60,000 rows, then what arrives while it is worked off: batches of some seconds.
-        events = replay_stream(spark, path, COLUMNS, arrivals, epoch=time.time() - 12)
+        events = replay_stream(spark, path, COLUMNS, arrivals, epoch=time.time() + 3)
         writer = _query(events, shedder).writeStream.outputMode("append").format("noop")
         with shedder.start(writer) as run:
-            finished = _watched(run, until=lambda batches: len(batches) >= 5, limit_seconds=90)
-        rates = [batch.offered / batch.duration_seconds for batch in finished[1:] if batch.duration_seconds]
-        return median(rates)
+            finished = _watched(run, until=lambda _: False, limit_seconds=arrivals.total_seconds + 3)
+    # The first half ran while Java was still compiling.
+    warm = [batch for batch in finished[len(finished) // 2 :] if batch.duration_seconds]
+    per_row, fixed = np.polyfit([b.offered for b in warm], [b.duration_seconds or 0.0 for b in warm], 1)
+    return float((1 - fixed / (LATENCY_SECONDS / 2)) / per_row)
 
 
 def _query(events: DataFrame, shedder: ps.Shedder) -> DataFrame:
