@@ -26,7 +26,7 @@ def pair_of(items_to_seconds, times=1) -> CostPair:
     return pair
 
 
-def report(partition=0, *, work_seconds, offered=100, kept=80, costs=None) -> PartitionReport:
+def report(partition=0, *, work_seconds, offered=100, kept=80, costs=None, pair=None) -> PartitionReport:
     return PartitionReport(
         partition=partition,
         offered=offered,
@@ -36,7 +36,8 @@ def report(partition=0, *, work_seconds, offered=100, kept=80, costs=None) -> Pa
         work_seconds=work_seconds,
         price_limit=0.5,
         price_ceiling=1.0,
-        pair=pair_of(costs or {1: 0.01, 2: 0.03}),
+        pair=pair or pair_of(costs or {1: 0.01, 2: 0.03}),
+        executed=pair_of(costs or {1: 0.01, 2: 0.03}),
     )
 
 
@@ -179,3 +180,14 @@ def test_an_empty_batch_teaches_nothing():
 def test_a_target_of_zero_is_refused():
     with pytest.raises(InvalidInputError, match="must be above 0 s"):
         Workshop(LoadAware(), AverageLatency(seconds=0))
+
+
+def test_the_pace_counts_every_execution_once_however_many_tuples_it_stands_for():
+    known = replace(LEARNED, pair=pair_of({1: 0.01, 2: 0.03}, times=50))
+    heavy = CostPair(Learning().shape)
+    # The second took thrice as long as ever, and stands for twenty.
+    heavy.update(items_of(np.array([1, 2])), np.array([0.01, 0.09]), np.array([1.0, 20.0]))
+    workshop = Workshop(LoadAware(), TARGET, resume=known)
+    workshop.learn([report(work_seconds=0.1, costs={1: 0.01, 2: 0.09}, pair=heavy)], plan(known), duration_seconds=0.5)
+    # (0.01 + 0.09) / (0.01 + what the sketch now says of the second, (1.5 + 1.8) / 70)
+    assert workshop.learned(now=101.0).pace == pytest.approx(0.1 / (0.01 + 3.3 / 70), rel=0.05)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from penstock.policy.constraint import AverageLatency, MaximumLatency
-from penstock.policy.density import Density
+from penstock.policy.density import Density, fitting_limit
 from penstock.policy.load_aware import BY_DENSITY, FullKnowledge
 from penstock.policy.sequence import decide
 
@@ -133,3 +133,28 @@ def test_bounds_from_the_weights_cover_at_their_stated_rate():
 
     # 95 % of 300, less three standard deviations.
     assert np.mean(covered) >= 0.95 - 3 * np.sqrt(0.95 * 0.05 / 300)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9, 1.0, 2.0])
+def test_what_is_below_the_fitting_limit_fits_and_with_the_tuples_at_it_no_longer(share):
+    costs = np.random.default_rng(5).lognormal(size=500)
+    utility = np.random.default_rng(6).uniform(0.5, 2.0, size=500)
+    budget, prices = share * costs.sum(), costs / utility
+    limit = fitting_limit(costs, utility, min_keep=0.05, budget_seconds=budget)
+
+    def work(kept: np.ndarray) -> float:
+        return float(costs[kept].sum() + 0.05 * costs[~kept].sum())
+
+    if share >= 1:
+        assert limit == prices.max()
+    else:
+        assert work(prices <= limit) > budget
+        assert work(prices < limit) <= max(budget, 0.05 * costs.sum())
+
+
+def test_the_priceless_use_up_the_budget_and_the_worthless_leave_it_to_others():
+    costs, ones = np.array([1.0, 2.0, 3.0]), np.ones(3)
+    assert fitting_limit(costs, ones, min_keep=0.0, budget_seconds=3.5) == 3.0
+    assert fitting_limit(costs, np.array([1.0, 1.0, np.inf]), min_keep=0.0, budget_seconds=3.5) == 1.0
+    assert fitting_limit(costs, np.array([1.0, 1.0, 0.0]), min_keep=0.0, budget_seconds=3.5) == 2.0
+    assert fitting_limit(np.zeros(0), np.zeros(0), min_keep=0.0, budget_seconds=1.0) == 0.0

@@ -37,7 +37,9 @@ class PartitionReport:
     price_limit, price_ceiling
         See :class:`PartitionState`.
     pair
-        What was learned in this batch alone.
+        What was learned in this batch alone, each survivor as often as it stands for.
+    executed
+        The same, each survivor once: what the operator really did.
     """
 
     partition: int
@@ -49,6 +51,7 @@ class PartitionReport:
     price_limit: float
     price_ceiling: float
     pair: CostPair
+    executed: CostPair
     arrived_at: float | None = None
 
 
@@ -118,13 +121,13 @@ class Workshop:
 
     def _costs(self, reports: Sequence[PartitionReport]) -> tuple[CostPair | None, float]:
         learning = self._policy.learning
-        fresh = CostPair(learning.shape)
+        fresh, executed = CostPair(learning.shape), CostPair(learning.shape)
         for report in reports:
-            fresh = fresh.merge(report.pair)
+            fresh, executed = fresh.merge(report.pair), executed.merge(report.executed)
         if self._policy.KNOWS != LEARNED or not fresh.executed:
             return self._known.pair, self._known.pace
         pair = fresh if self._known.pair is None else self._known.pair.merge(fresh)
-        return pair.faded(_fading(pair, learning.fade_above_tuples)), _pace(fresh, pair)
+        return pair.faded(_fading(pair, learning.fade_above_tuples)), _pace(executed, pair)
 
 
 def _fading(pair: CostPair, above_tuples: float) -> float:
@@ -134,7 +137,8 @@ def _fading(pair: CostPair, above_tuples: float) -> float:
 def _pace(fresh: CostPair, merged: CostPair) -> float:
     """Compare what a batch took with what the merged sketch now expects of it, cell by cell.
 
-    When everything gets slower at once, the sketch follows over some batches; this ratio knows it after one.
+    When everything gets slower at once, the sketch follows over some batches; this ratio knows it after one. Every
+    execution counts once: a survivor that stands for twenty would make the ratio jump from batch to batch.
     """
     counts, costs = merged.cells[..., COUNT], merged.cells[..., COST]
     expected = np.divide(costs, counts, out=np.zeros_like(costs), where=counts > 0) * fresh.cells[..., COUNT]

@@ -52,9 +52,7 @@ def plot_figure(figure: Figure, path: Path, *, title: str) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         if len(together) > 1:
             # Above the axes, where no line or bar is in its way.
-            axes.legend(
-                frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=min(3, len(together))
-            )
+            axes.legend(frameon=False, fontsize="small", loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
         else:
             axes.set_title(together[0].name, fontsize="medium")
     drawing.suptitle(f"{figure.figure}: {title}", x=0.01, ha="left")

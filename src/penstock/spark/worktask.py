@@ -85,6 +85,7 @@ class _Shift:
         # Draws differ between partitions and batches, and are the same in every replay.
         self._seed = np.uint64(item_of(str(task.seed), str(batch_id), str(partition)))
         self._fresh = CostPair(self._policy.learning.shape)
+        self._executed = CostPair(self._policy.learning.shape)
         self._offered = self._kept = self._failed = self._silent = self._unweighed = 0
         self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
 
@@ -110,6 +111,7 @@ class _Shift:
         # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
         learned_as = stands_for if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
         self._fresh.update(items[chosen], seconds, learned_as)
+        self._executed.update(items[chosen], seconds)
         for result in results:
             yield self._with_report(result)
 
@@ -126,6 +128,7 @@ class _Shift:
             "price_limit": float(self._shedder["price_limit"][0]),
             "price_ceiling": float(self._shedder["price_ceiling"][0]),
             "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
+            "executed": base64.b64encode(self._executed.to_bytes()).decode(),
         }
         row = {
             "offered": self._offered,
@@ -302,4 +305,5 @@ class _Shift:
 def read_report(state: str) -> PartitionReport:
     """Read what a task reported."""
     fields = json.loads(state)
-    return PartitionReport(**{**fields, "pair": CostPair.from_bytes(base64.b64decode(fields["pair"]))})
+    pairs = {name: CostPair.from_bytes(base64.b64decode(fields[name])) for name in ("pair", "executed")}
+    return PartitionReport(**{**fields, **pairs})
