@@ -23,10 +23,9 @@ def believed_fixed(
     seconds: NDArray[np.float64], typical_seconds: float, *, share: float | None = None
 ) -> tuple[float, float]:
     """What a batch without tuples is thought to take before the fit, and how firmly."""
-    if share is not None:
-        return share * float(seconds.min()), NOISE
     # No more than half of a short batch, or its tuples would count as free.
-    return min(FIXED_SECONDS, typical_seconds / 2), NOISE / FIXED_SPREAD
+    fixed_seconds = min(FIXED_SECONDS, typical_seconds / 2) if share is None else share * float(seconds.min())
+    return fixed_seconds, NOISE / FIXED_SPREAD
 
 
 class CostModel:
@@ -50,7 +49,7 @@ class CostModel:
     window
         Batches remembered.
     fixed_share
-        Part of the shortest batch that is believed to be fixed cost, give or take as much; None for the belief above.
+        Part of the shortest batch that is believed to be fixed cost, give or take twice that; None: a small constant.
         For queries of many stages, whose batches take long without any tuples.
 
     Examples
