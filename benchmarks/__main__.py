@@ -44,7 +44,7 @@ PARTS: dict[str, Callable[[SparkSession, Progress], Iterable[Table]]] = {
     "concept": lambda spark, progress: [
         part(spark, progress) for part in (window_latency, window_intake, native_rates)
     ],
-    "roadmap": lambda spark, progress: [speed(progress), gaps(progress)],
+    "roadmap": lambda spark, progress: (part(progress) for part in (speed, gaps)),
     "network": networks,
     "kernel": lambda spark, progress: [kernels(progress)],
     "operator": lambda spark, progress: [wrapper_overhead(spark, progress)],
