@@ -85,7 +85,9 @@ class _Shift:
         # Draws differ between partitions and batches, and are the same in every replay.
         self._seed = np.uint64(item_of(str(task.seed), str(batch_id), str(partition)))
         self._fresh = CostPair(self._policy.learning.shape)
-        self._executed = CostPair(self._policy.learning.shape)
+        # Where every survivor stands for itself, one sketch is both.
+        by_density = self._policy.RULE == BY_DENSITY
+        self._executed = CostPair(self._policy.learning.shape) if by_density else self._fresh
         self._offered = self._kept = self._failed = self._silent = self._unweighed = 0
         self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
 
@@ -108,10 +110,10 @@ class _Shift:
         run = self._run_batchwise if self._task.batchwise else self._run_rows
         results, seconds = run(kept, weights, costs[chosen])
         self._work += float(seconds.sum())
-        # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
-        learned_as = stands_for if self._policy.RULE == BY_DENSITY else np.ones(chosen.size)
-        self._fresh.update(items[chosen], seconds, learned_as)
         self._executed.update(items[chosen], seconds)
+        if self._executed is not self._fresh:
+            # Density learns as if each survivor came as often as it stands for: else what it drops would be forgotten.
+            self._fresh.update(items[chosen], seconds, stands_for)
         for result in results:
             yield self._with_report(result)
 
