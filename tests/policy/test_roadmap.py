@@ -1,5 +1,7 @@
 """What the road map promises, over random networks and against the search through all plans."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -99,12 +101,25 @@ def test_without_sharing_no_plan_at_all_sheds_as_much_for_less(network):
     assert largest_gap(network, road_map, levels=levels) <= 1e-9
 
 
-@given(network=networks(max_queries=3, max_steps=2, unions=False))
+@given(network=networks(max_queries=3, max_steps=2, sharing=False, joins=True))
+@settings(max_examples=60, deadline=None)
+def test_with_joins_no_plan_at_all_sheds_as_much_for_less_beyond_a_step(network):
+    levels = {1: 11, 2: 11, 3: 7, 4: 5}.get(len(candidate_arcs(network)), 3)
+    step = 0.02
+    one_step = step * max(slope for output in network.outputs for slope in slopes(output.loss))
+    assert largest_gap(network, RoadMap.build(network, step=step), levels=levels) <= one_step + 1e-9
+
+
+@given(network=networks(max_queries=3, max_steps=2))
 @settings(max_examples=40, deadline=None)
-def test_with_sharing_the_marginal_rule_leaves_no_gap_in_trees(network):
+def test_with_sharing_no_plan_at_all_sheds_as_much_for_less(network):
     levels = {1: 11, 2: 11, 3: 7, 4: 5}.get(len(candidate_arcs(network)), 3)
     road_map = RoadMap.build(network, step=0.1)
     assert largest_gap(network, road_map, levels=levels) <= 1e-9
+
+
+def slopes(loss: LossTolerance) -> list[float]:
+    return [(v - u) / (high - low) for (low, u), (high, v) in itertools.pairwise(loss.points)]
 
 
 def figure_6() -> Network:

@@ -32,8 +32,9 @@ from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.quality import Histogram
 from penstock.policy.place_graph import Floats, PlaceGraph, graph_arrays, place_graph
 from penstock.policy.places import Place
-from penstock.policy.roadmap_build import Rule, check_options, rows_and_changes
+from penstock.policy.roadmap_build import Rule, build_plans, check_options
 from penstock.policy.roadmap_kernel import place_keeps, spread_shares
+from penstock.policy.roadmap_merge import Part
 from penstock.policy.semantic import merged
 
 
@@ -87,20 +88,18 @@ class RoadMap:
     ('shared -> b: keep 60.0%', 0.2, {'A': 1.0, 'B': 0.6})
     """
 
-    def __init__(self, network: Network, graph: PlaceGraph, rows: Floats, changes: Floats, *, semantic: bool) -> None:
+    def __init__(self, network: Network, graph: PlaceGraph, plans: Part, *, semantic: bool) -> None:
         self.network = network
         self.semantic = semantic
         self._graph = graph
         self._arrays: Mapping[str, Any] = graph_arrays(graph, list(range(len(graph.kind))))
         self._place_ids = np.array(list(graph.places), dtype=np.int64)
-        # Row 0 drops nothing.
-        self.savings = np.concatenate([[0.0], rows[:, 0]])
-        self.utility_lost = np.concatenate([[0.0], rows[:, 1]])
-        self.ratios = rows[:, 2].copy()
+        self.savings, self.utility_lost = plans.savings, plans.lost
         self._savings: list[float] = self.savings.tolist()
-        self._change_from = np.searchsorted(changes[:, 0], np.arange(len(rows) + 1))
-        self._change_node = changes[:, 1].astype(np.int64)
-        self._change_target = changes[:, 2].copy()
+        # The changes of row n stand between n and n+1.
+        self._change_from = np.searchsorted(plans.changes[:, 0], np.arange(1, len(self._savings) + 1))
+        self._change_node = plans.changes[:, 1].astype(np.int64)
+        self._change_target = plans.changes[:, 2].copy()
         self._snapshot_rows, self._snapshots = self._take_snapshots()
 
     @staticmethod
@@ -133,8 +132,8 @@ class RoadMap:
         """
         check_options(network, step=step, drop_seconds=drop_seconds, rule=rule)
         graph = place_graph(network, semantic=semantic, chunk_size=chunk_size, spreads=spreads)
-        rows, changes = rows_and_changes(graph, step=step, drop_seconds=drop_seconds, rule=rule)
-        return RoadMap(network, graph, rows, changes, semantic=semantic)
+        plans = build_plans(graph, step=step, drop_seconds=drop_seconds, rule=rule)
+        return RoadMap(network, graph, plans, semantic=semantic)
 
     def __len__(self) -> int:
         return len(self._savings)

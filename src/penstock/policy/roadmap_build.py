@@ -1,19 +1,26 @@
-"""Work out the rows of a road map: part by part where nothing is shared, then merged by ratio."""
+"""Work out the rows of a road map: part by part where nothing is shared, then put together."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
 from penstock.model.network import Network
-from penstock.policy.place_graph import Floats, PlaceGraph, graph_arrays
+from penstock.policy.place_graph import JOIN, MIX, PLACE, Floats, PlaceGraph, graph_arrays
 from penstock.policy.roadmap_kernel import build_rows
+from penstock.policy.roadmap_linear import best_plans
+from penstock.policy.roadmap_merge import Part, best_of, by_cost, merged
 from penstock.policy.static_rule import static_order
 
 Rule = Literal["marginal", "static"]
 NO_ORDER = np.empty((0, 3))
+NEXT_TO_NOTHING = 1e-6
+# All sets of outputs are tried while there are at most so many, else each output alone; nothing of it in a large graph.
+MOST_WAYS, LARGE = 64, 200
 
 
 def check_options(network: Network, *, step: float, drop_seconds: float, rule: str) -> None:
@@ -32,20 +39,43 @@ def check_options(network: Network, *, step: float, drop_seconds: float, rule: s
             )
 
 
-def rows_and_changes(graph: PlaceGraph, *, step: float, drop_seconds: float, rule: str) -> tuple[Floats, Floats]:
-    """Rows (savings, utility lost, ratio, part) and changes (row, place, target), in order."""
-    rows, changes = [], []
-    for number, nodes in enumerate(graph.components()):
+def build_plans(graph: PlaceGraph, *, step: float, drop_seconds: float, rule: str) -> Part:
+    """Work out the rows of every part, and put them together."""
+    parts, costs = [], []
+    for nodes in graph.components():
         arrays: Any = graph_arrays(graph, nodes)
         order = static_order(arrays) if rule == "static" else NO_ORDER
-        build: Any = build_rows
-        made, changed = build(*arrays.values(), step, drop_seconds, order)
-        if len(made):
-            made[:, 3] = number
-            changed[:, 1] = np.array(nodes)[changed[:, 1].astype(np.int64)]
-            rows.append(made)
-            changes.append(changed)
-    return _merge(rows, changes)
+        ways = []
+        for leaning in [np.ones(len(nodes)), *(_leanings(graph, nodes) if rule != "static" else ())]:
+            build: Any = build_rows
+            rows, changes = build(*arrays.values(), leaning, step, drop_seconds, order)
+            if len(rows):
+                changes[:, 1] = np.array(nodes)[changes[:, 1].astype(np.int64)]
+                ways.append(Part.of(rows, changes))
+        if ways and rule != "static" and drop_seconds == 0 and _unions_below_splits(graph, nodes):
+            ways = [best_plans(graph, nodes, step=step)]
+        if ways:
+            parts.append(best_of(ways))
+            # Within a part the order of the paper's rule stands, also where a ratio falls again.
+            costs.append(np.maximum.accumulate(rows[:, 2]))
+    return by_cost(parts, costs) if rule == "static" and parts else merged(parts)
+
+
+def _leanings(graph: PlaceGraph, nodes: list[int]) -> Iterator[Floats]:
+    """Other ways to shed a part with joins: some outputs first, as if they were worth next to nothing."""
+    names = sorted({graph.outputs[node] for node in nodes if node in graph.outputs})
+    if len(names) == 1 or len(graph.kind) > LARGE or not any(graph.kind[node] == JOIN for node in nodes):
+        return
+    sizes = range(1, len(names)) if 2 ** len(names) <= MOST_WAYS else [1]
+    for first in (set(chosen) for size in sizes for chosen in combinations(names, size)):
+        yield np.array([NEXT_TO_NOTHING if graph.outputs.get(node) in first else 1.0 for node in nodes])
+
+
+def _unions_below_splits(graph: PlaceGraph, nodes: list[int]) -> bool:
+    """Whether taking step by step may not be best, without a join, and the network is small enough to do better."""
+    kinds = {graph.kind[node] for node in nodes}
+    shared = any(graph.kind[node] == PLACE and graph.parents[node] for node in nodes)
+    return MIX in kinds and JOIN not in kinds and shared and len(graph.kind) <= LARGE
 
 
 def least_step(network: Network, drop_seconds: float) -> float:
@@ -53,23 +83,3 @@ def least_step(network: Network, drop_seconds: float) -> float:
     require_positive("drop_seconds", drop_seconds, meaning="the cost of a drop per tuple it sees")
     coefficients = [found for found in network.coefficients().values() if found > 0]
     return drop_seconds / min(coefficients) if coefficients else 0.0
-
-
-def _merge(rows: list[Floats], changes: list[Floats]) -> tuple[Floats, Floats]:
-    """Put the rows of parts that share nothing into one order, by ratio."""
-    if not rows:
-        return np.empty((0, 4)), np.empty((0, 3))
-    # Within a part the order stands, also where a ratio falls again.
-    keys = np.concatenate([np.maximum.accumulate(part[:, 2]) for part in rows])
-    order = np.argsort(keys, kind="stable")
-    gained = np.concatenate([np.diff(part[:, 0], prepend=0.0) for part in rows])[order]
-    lost = np.concatenate([np.diff(part[:, 1], prepend=0.0) for part in rows])[order]
-    first = np.cumsum([0, *(len(part) for part in rows[:-1])])
-    new_index = np.empty(len(order), dtype=np.int64)
-    new_index[order] = np.arange(len(order))
-    moved = np.concatenate([part + np.array([start, 0, 0]) for part, start in zip(changes, first, strict=True)])
-    moved[:, 0] = new_index[moved[:, 0].astype(np.int64)]
-    moved = moved[np.argsort(moved[:, 0], kind="stable")]
-    together = np.concatenate(rows)[order]
-    together[:, 0], together[:, 1] = np.cumsum(gained), np.cumsum(lost)
-    return together, moved

@@ -80,7 +80,7 @@ def _slope(piece_from: Any, piece_low: Any, piece_slope: Any, node: int, share: 
 @njit(cache=True)
 def _ratios(
     kind: Any, parent_from: Any, parent_of: Any, weight: Any, work: Any, piece_from: Any, piece_low: Any,
-    piece_slope: Any, target: Any, share: Any, least_slope: float, gain: Any, loss: Any,
+    piece_slope: Any, leaning: Any, target: Any, share: Any, least_slope: float, gain: Any, loss: Any,
 ) -> None:  # fmt: skip
     """Per unit of share taken from a node: the load saved, and the utility lost, at it and below.
 
@@ -92,7 +92,9 @@ def _ratios(
     for node in range(len(kind) - 1, -1, -1):
         first, last = parent_from[node], parent_from[node + 1]
         if kind[node] == OUTPUT:
-            loss[node] = max(least_slope, _slope(piece_from, piece_low, piece_slope, node, share[node])[0])
+            loss[node] = leaning[node] * max(
+                least_slope, _slope(piece_from, piece_low, piece_slope, node, share[node])[0]
+            )
         for k in range(first, last):
             above = parent_of[k]
             if kind[node] == MIX:
@@ -211,12 +213,12 @@ def _next_listed(order: Any, listed: int, share: Any) -> int:
 @njit(cache=True)
 def build_rows(
     kind: Any, parent_from: Any, parent_of: Any, weight: Any, work: Any, flow: Any, piece_from: Any, piece_low: Any,
-    piece_slope: Any, step: float, drop_seconds: float, order: Any,
+    piece_slope: Any, leaning: Any, step: float, drop_seconds: float, order: Any,
 ) -> Any:  # fmt: skip
     """Take the place of least loss per gain, again and again, until nothing flows.
 
     With ``order`` (place, target and ratio), follow that list instead of choosing: the paper's rule, whose ratios
-    are sorted once. Returns per row (savings, utility lost, ratio, place) and per change (row, place, target).
+    are sorted once. Returns per row (savings, utility lost, ratio) and per change (row, place, target).
     """
     count = len(kind)
     target, share, before = np.ones(count), np.ones(count), np.ones(count)
@@ -225,14 +227,14 @@ def build_rows(
         kind, parent_from, parent_of, work, flow, piece_from, piece_low, piece_slope, share, drop_seconds
     )
     least_slope = 1e-9 * (piece_slope.max() if len(piece_slope) and piece_slope.max() > 0 else 1.0)
-    rows, changes = np.empty((256, 4)), np.empty((256, 3))
+    rows, changes = np.empty((256, 3)), np.empty((256, 3))
     row_count, change_count, listed, saved, lost = 0, 0, 0, 0.0, 0.0
     # Without joins everything is linear between two events, so the rows between them need no new look.
     linear = drop_seconds == 0 and len(order) == 0 and not np.any(kind == JOIN)
     while True:
         _ratios(
-            kind, parent_from, parent_of, weight, work, piece_from, piece_low, piece_slope, target, share, least_slope,
-            gain, loss,
+            kind, parent_from, parent_of, weight, work, piece_from, piece_low, piece_slope, leaning, target, share,
+            least_slope, gain, loss,
         )  # fmt: skip
         if len(order) > 0:
             listed = _next_listed(order, listed, share)
@@ -270,14 +272,14 @@ def build_rows(
             rows, changes = _room(rows, row_count), _room(changes, change_count)
             rows[row_count, 0] = saved_before + done * (saved - saved_before)
             rows[row_count, 1] = lost_before + done * (lost - lost_before)
-            rows[row_count, 2], rows[row_count, 3] = ratio, float(best)
+            rows[row_count, 2] = ratio
             changes[change_count, 0], changes[change_count, 1] = float(row_count), float(best)
             changes[change_count, 2] = start - part * step
             row_count += 1
             change_count += 1
         rows = _room(rows, row_count)
         rows[row_count, 0], rows[row_count, 1] = saved, lost
-        rows[row_count, 2], rows[row_count, 3] = ratio, float(best)
+        rows[row_count, 2] = ratio
         changes, change_count = _note_changes(kind, target, before, row_count, changes, change_count)
         row_count += 1
     return rows[:row_count].copy(), changes[:change_count].copy()
