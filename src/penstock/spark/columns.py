@@ -119,26 +119,30 @@ def moment_columns(
 ) -> list[Column]:
     """Make sums for ``agg``, under the names by which :class:`Moments` asks for them.
 
-    A row without a number counts as nothing: its value and its weight are 0. Sums over columns without nulls are a
-    third cheaper in Spark than over columns with them, and where every row has a number, nothing is left of the asking.
+    A row without a number counts as nothing: its value is 0, and where no value takes part, its weight. Sums over columns
+    without nulls are a third cheaper in Spark than over columns with them, and where every row has a number, nothing is
+    left of the asking.
     """
-    there = F.abs(value) < float("inf")
+    # Infinity less itself is not a number, as NaN is; this is the cheapest way to ask for both.
+    there = value - value == 0.0
     y = F.coalesce(F.when(there, value), F.lit(0.0))
-    w = F.when(there, F.coalesce(weight, F.lit(0.0))).otherwise(F.lit(0.0))
+    w = F.coalesce(weight, F.lit(0.0))
+    own = F.when(there, w).otherwise(F.lit(0.0))
     powers = [None, y, y * y, y * y * y, y * y * y * y]
     # Over no row at all a sum is null in Spark, and taken for 0.
     sums = [F.count(F.when(there, F.lit(1))).cast("double").alias("tuples")]
     for field, power in sorted(needed):
+        weighs = w if power else own
         if field == "weighted":
-            sums.append(F.coalesce(F.sum(_times(w, powers[power])), F.lit(0.0)).alias(f"weighted{power}"))
+            sums.append(F.coalesce(F.sum(_times(weighs, powers[power])), F.lit(0.0)).alias(f"weighted{power}"))
         elif field in ("low", "high"):
             sums.append((F.min if field == "low" else F.max)(F.when(there, value)).alias(f"{field}0"))
         elif field == "heaviest":
-            sums.append(F.max(w).alias("heaviest0"))
+            sums.append(F.max(own).alias("heaviest0"))
         else:
             summed = F.sum if field == "spread" else F.max
             for method in sorted(methods):
-                sums.append(summed(_times(_factor(method, w), powers[power])).alias(f"{method}_{field}{power}"))
+                sums.append(summed(_times(_factor(method, weighs), powers[power])).alias(f"{method}_{field}{power}"))
     return sums
 
 
