@@ -127,32 +127,32 @@ def interval(
             seen = sums.peak[method][PEAKS[aggregate]]
         else:
             seen = rule.factor(sums.heaviest) * _largest_square(z, sums.low, sums.high, algebra)
-        possible = seen
         if within is not None:
             possible = rule.factor(sums.heaviest) * _largest_square(z, *within, algebra)
-        return algebra.let([answer, spread, algebra.ratio(spread, seen), algebra.ratio(spread, possible)], judge)
+            return algebra.let([answer, spread, seen, possible], judge)
+        if aggregate in PEAKS:
+            return judge(answer, spread, seen, seen)  # sums as they are: nothing to be computed once
+        return algebra.let([answer, spread, seen], lambda answer, spread, seen: judge(answer, spread, seen, seen))
 
-    def judge(answer: Number, spread: Number, equals_seen: Number, equals: Number) -> Any:
+    def judge(answer: Number, spread: Number, seen: Number, possible: Number) -> Any:
         half = _quantile(method, confidence) * algebra.sqrt(algebra.larger(spread, 0.0))
         if method == "normal":
-            half = half * _widening(confidence, equals_seen, algebra)
-        enough = (sums.tuples >= rule.tuples[aggregate]) & (equals >= rule.equals)
+            half = half * _widening(confidence, algebra.ratio(seen, spread))
+        enough = (spread > 0) & (spread >= rule.equals * possible) & (sums.tuples >= rule.tuples[aggregate])
         if aggregate == "variance" and within is None:
             enough = exact
-        lower, upper = _clamped(sums, aggregate, algebra, (answer - half, answer + half), within)
-        reliable = exact | (some & enough)
-        return algebra.let([answer, algebra.where(reliable, True, False), lower, upper], state)
+        judged = [algebra.where(exact, 0.0, half), algebra.where(exact | enough, True, False)]
+        return algebra.let(judged, lambda half, reliable: state(answer, half, reliable))
 
-    def state(answer: Number, reliable: Number, lower: Number, upper: Number) -> Any:
-        lower = algebra.known(reliable, algebra.where(exact, answer, lower))
-        upper = algebra.known(reliable, algebra.where(exact, answer, upper))
-        distance = algebra.larger(upper - answer, answer - lower)
+    def state(answer: Number, half: Number, reliable: Number) -> Any:
+        lower, upper = _clamped(sums, aggregate, algebra, (answer - half, answer + half), within)
+        distance = half if within is None else algebra.larger(upper - answer, answer - lower)
         error = algebra.ratio(distance, algebra.larger(answer, -answer))
         return algebra.answer(
             value=answer if aggregate == "count" else algebra.known(some, answer),
-            lower=lower,
-            upper=upper,
-            relative_error=algebra.where(exact, 0.0, error),
+            lower=algebra.known(reliable, lower),
+            upper=algebra.known(reliable, upper),
+            relative_error=algebra.where(exact, 0.0, algebra.known(reliable, error)),
             share=algebra.ratio(sums.tuples, sums.weighted[0]),
             reliable=reliable,
         )
@@ -193,10 +193,13 @@ def _linearised(sums: Sums, aggregate: Aggregate, algebra: Algebra, then: Callab
     return algebra.let([mean, each, algebra.larger(square - mean * mean, 0.0)], spread_out)
 
 
-def _widening(confidence: float, equals: Number, algebra: Algebra) -> Number:
-    """Widen as Student's t does (its expansion), with degrees of freedom in proportion to the equal contributions."""
+def _widening(confidence: float, part: Number) -> Number:
+    """Widen as Student's t does (its expansion), with degrees of freedom in proportion to the equal contributions.
+
+    ``part`` of the spread is due to the largest contribution alone.
+    """
     quantile = _quantile("normal", confidence)
-    return 1.0 + algebra.ratio((quantile**2 + 1) / (4 * FREEDOM_PER_EQUAL), equals)
+    return 1.0 + (quantile**2 + 1) / (4 * FREEDOM_PER_EQUAL) * part
 
 
 def _bounded_spread(
@@ -220,24 +223,28 @@ def _square(z: Sequence[Number]) -> list[Number]:
     square: list[Number] = [0.0] * (2 * len(z) - 1)
     for i, one in enumerate(z):
         for j, other in enumerate(z[i:], start=i):
-            if not (_is_zero(one) or _is_zero(other)):
+            if not (_is(0.0, one) or _is(0.0, other)):
                 term = one * other if i == j else 2.0 * one * other
-                square[i + j] = term if _is_zero(square[i + j]) else square[i + j] + term
+                square[i + j] = term if _is(0.0, square[i + j]) else square[i + j] + term
     return square
 
 
 def _dot(polynomial: list[Number], moments: Any) -> Number:
     """Sum coefficients times moments; moments that a coefficient of zero makes needless are not even asked for."""
-    needed = [i for i, coefficient in enumerate(polynomial) if not _is_zero(coefficient)]
-    total = polynomial[needed[0]] * moments[needed[0]]
-    for i in needed[1:]:
-        total = total + polynomial[i] * moments[i]
+    terms = [
+        moments[power] if _is(1.0, coefficient) else coefficient * moments[power]
+        for power, coefficient in enumerate(polynomial)
+        if not _is(0.0, coefficient)
+    ]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
     return total
 
 
-def _is_zero(coefficient: Number) -> bool:
-    """Whether it is the plain number 0, which a formula can do without; an array or a column never is."""
-    return isinstance(coefficient, float) and coefficient == 0
+def _is(number: float, coefficient: Number) -> bool:
+    """Whether it is just this number, which a formula can do without; an array or a column never is."""
+    return isinstance(coefficient, float) and coefficient == number
 
 
 def _largest_square(z: Sequence[Number], low: Number, high: Number, algebra: Algebra) -> Number:
