@@ -119,9 +119,9 @@ def moment_columns(
 ) -> list[Column]:
     """Make sums for ``agg``, under the names by which :class:`Moments` asks for them.
 
-    A row without a number counts as nothing: its value is 0, and where no value takes part, its weight. Sums over columns
-    without nulls are a third cheaper in Spark than over columns with them, and where every row has a number, nothing is
-    left of the asking.
+    A row without a number counts as nothing: its value is 0, and where no value takes part, its weight. Sums over
+    columns without nulls are a third cheaper in Spark than over columns with them, and where every row has a number,
+    nothing is left of the asking.
     """
     # Infinity less itself is not a number, as NaN is; this is the cheapest way to ask for both.
     there = value - value == 0.0
