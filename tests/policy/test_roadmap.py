@@ -118,6 +118,30 @@ def test_with_sharing_no_plan_at_all_sheds_as_much_for_less(network):
     assert largest_gap(network, road_map, levels=levels) <= 1e-9
 
 
+def test_best_plans_take_drops_back_and_do_not_hang_on_the_unit_of_work():
+    """Two inputs behind a split, one of which also meets a third in a union: steps lose a tenth of all utility."""
+
+    def network(unit: float) -> Network:
+        def operator(name: str, kind: str, *inputs: str, seconds: float) -> Operator:
+            return Operator(name=name, kind=kind, inputs=inputs, seconds_per_tuple=seconds * unit)
+
+        return Network(
+            (
+                *(Source(name=name, tuples_per_second=10) for name in ("I0", "I1", "I2")),
+                operator("both", "union", "I0", "I1", seconds=2.5),
+                operator("left", "filter", "both", seconds=0.1),
+                operator("right", "union", "I2", "both", seconds=1.5),
+                Output(name="O0", input="left", loss=LossTolerance.of((1, 1), (0.54, 0.57))),
+                Output(name="O1", input="right", loss=LossTolerance.of((1, 1), (0.61, 0.8))),
+            )
+        )
+
+    whole, tiny = RoadMap.build(network(1.0)), RoadMap.build(network(1e-9))
+    assert largest_gap(network(1.0), whole, levels=5) <= 1e-9
+    assert tiny.savings == pytest.approx(whole.savings * 1e-9)
+    assert tiny.utility_lost == pytest.approx(whole.utility_lost, abs=1e-9)
+
+
 def slopes(loss: LossTolerance) -> list[float]:
     return [(v - u) / (high - low) for (low, u), (high, v) in itertools.pairwise(loss.points)]
 

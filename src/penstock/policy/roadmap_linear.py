@@ -19,10 +19,15 @@ from scipy.optimize import linprog
 from penstock.policy.place_graph import MIX, PLACE, Floats, PlaceGraph
 from penstock.policy.roadmap_merge import Part
 
+SLIGHT = 1e-9
+
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """The best plan for a load: shares of all nodes, utility, and the utility that more load would add."""
+    """The best plan for a load: shares of all nodes, utility, and the utility that more load would add.
+
+    Load and utility are parts of the whole, for a solver has but one notion of what is small.
+    """
 
     load: float
     shares: Floats
@@ -40,9 +45,11 @@ def best_plans(graph: PlaceGraph, nodes: list[int], *, step: float) -> Part:
         steps = max(1, math.ceil(np.max(np.abs(two.shares - one.shares)) / step - 1e-9))
         shares += [one.shares + part / steps * (two.shares - one.shares) for part in range(1, steps + 1)]
     table = np.array(shares)
-    savings, lost = programme.whole - table @ programme.work, programme.full - programme.utility(table)
+    load, utility = table @ programme.work, programme.utility(table)
     return Part.with_targets(
-        savings, lost, {float(node): table[:, at] for at, node in enumerate(nodes) if graph.kind[node] == PLACE}
+        (load[0] - load) * programme.whole,
+        (utility[0] - utility) * programme.full,
+        {float(node): table[:, at] for at, node in enumerate(nodes) if graph.kind[node] == PLACE},
     )
 
 
@@ -51,11 +58,15 @@ class _Programme:
 
     def __init__(self, graph: PlaceGraph, nodes: list[int]) -> None:
         column = {node: number for number, node in enumerate(nodes)}
-        self._graphs = {column[node]: graph.graphs[node] for node in nodes if node in graph.graphs}
-        self.work = np.array([graph.work[node] for node in nodes])
-        self.whole, self.full = float(self.work.sum()), sum(loss.full for loss in self._graphs.values())
-        width = len(nodes) + len(self._graphs)
-        self._at_most, self._limits = [np.r_[self.work, np.zeros(len(self._graphs))]], [0.0]
+        work = np.array([graph.work[node] for node in nodes])
+        self.whole = float(work.sum())
+        self.work = work / self.whole
+        graphs = {column[node]: graph.graphs[node] for node in nodes if node in graph.graphs}
+        self.full = sum(loss.full for loss in graphs.values()) or 1.0
+        # Corners by the column of their output: shares, and parts of all utility.
+        self._corners = {at: np.array(loss.points).T / np.array([[1.0], [self.full]]) for at, loss in graphs.items()}
+        width = len(nodes) + len(self._corners)
+        self._at_most, self._limits = [np.r_[self.work, np.zeros(len(self._corners))]], [0.0]
         self._equal: list[Floats] = []
         for node, at in column.items():
             line = np.zeros(width)
@@ -67,8 +78,8 @@ class _Programme:
             elif graph.parents[node]:
                 self._at_most.append(line)
                 self._limits.append(0.0)
-        for number, (at, loss) in enumerate(self._graphs.items(), start=len(nodes)):
-            for (low, u), (high, v) in pairwise(loss.points):
+        for number, (at, (shares, utilities)) in enumerate(self._corners.items(), start=len(nodes)):
+            for (low, u), (high, v) in pairwise(zip(shares.tolist(), utilities.tolist(), strict=True)):
                 line, slope = np.zeros(width), (v - u) / (high - low)
                 line[number], line[at] = 1.0, -slope
                 self._at_most.append(line)
@@ -76,38 +87,36 @@ class _Programme:
 
     def corners(self) -> list[_Best]:
         """Loads between which the best utility is a straight line, the largest first."""
-        none, whole = self._solved(0.0), self._solved(self.whole)
+        none, whole = self._solved(0.0), self._solved(1.0)
         # Flat up there: what is worth nothing goes first.
-        found = {0.0: none, self.whole: _Best(self.whole, np.ones(len(self.work)), whole.utility, 0.0)}
-        between = [(none, found[self.whole])]
+        all_kept = _Best(1.0, np.ones(len(self.work)), whole.utility, 0.0)
+        found = {0.0: none, 1.0: all_kept}
+        between = [(none, all_kept)]
         while between:
             one, two = between.pop()
-            if one.slope - two.slope <= 1e-9 * self.full / self.whole:
+            if one.slope - two.slope <= SLIGHT:
                 continue
             # No best plan lies above the lines of its neighbours, and there is a corner where they meet, or below.
             load = (two.utility - one.utility + one.slope * one.load - two.slope * two.load) / (one.slope - two.slope)
-            if not one.load + 1e-9 * self.whole < load < two.load - 1e-9 * self.whole:
+            if not one.load + SLIGHT < load < two.load - SLIGHT:
                 continue
-            corner = self._solved(load)
-            found[load] = corner
-            if corner.utility < one.utility + one.slope * (load - one.load) - 1e-9 * self.full:
+            corner = found[load] = self._solved(load)
+            if corner.utility < one.utility + one.slope * (load - one.load) - SLIGHT:
                 between += [(one, corner), (corner, two)]
         return [found[load] for load in sorted(found, reverse=True)]
 
     def utility(self, shares: Floats) -> Floats:
         """Utility of all outputs, row by row."""
         total = np.zeros(len(shares))
-        for at, loss in self._graphs.items():
-            corners = np.array(loss.points)
-            total += np.interp(shares[:, at], corners[:, 0], corners[:, 1])
+        for at, (corners, utilities) in self._corners.items():
+            total += np.interp(shares[:, at], corners, utilities)
         return total
 
     def _solved(self, load: float) -> _Best:
-        worth = np.r_[np.zeros(len(self.work)), -np.ones(len(self._graphs))]
-        bounds = [(0.0, 1.0)] * len(self.work) + [(0.0, loss.full) for loss in self._graphs.values()]
+        worth = np.r_[np.zeros(len(self.work)), -np.ones(len(self._corners))]
         solved: Any = linprog(
             worth, A_ub=np.array(self._at_most), b_ub=[load, *self._limits[1:]], A_eq=np.array(self._equal),
-            b_eq=np.zeros(len(self._equal)), bounds=bounds,
+            b_eq=np.zeros(len(self._equal)), bounds=(0.0, 1.0),
         )  # fmt: skip
         shares = np.clip(solved.x[: len(self.work)], 0.0, 1.0)
         return _Best(load, shares, -float(solved.fun), -float(solved.ineqlin.marginals[0]))
