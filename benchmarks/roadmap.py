@@ -62,7 +62,7 @@ def speed(progress: Progress) -> Table:
 def gaps(progress: Progress) -> Table:
     """Small networks against the search through all plans, for the paper's rule and for ours."""
     table = Table(title="Most utility that any plan keeps beyond the road map, % of all utility", title_justify="left")
-    for heading in ("networks", "count", "paper's rule: mean", "worst", "marginal rule: mean", "worst"):
+    for heading in ("networks", "count", "paper's rule: mean", "worst", "ours: mean", "worst"):
         table.add_column(heading, justify="right")
     union = Workload(queries=2, filters=6, unions=1)
     tree, shared = Workload(queries=3, filters=9, unions=0, splits=1), replace(union, unions=2, splits=1)

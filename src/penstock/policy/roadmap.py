@@ -14,6 +14,10 @@ drop above it no longer costs that branch anything, and saves less: the ratio ha
 every row (``rule="marginal"``). Then the road map of a network without unions or joins below splits is optimal at
 every row: utility is concave and the load convex in the shares, and the load of a split is the largest share below it,
 a submodular function, so the best shares only fall as more load must go. ``rule="static"`` is the paper's.
+
+With unions below splits, and with joins, steps are not always best. The plans of small networks are then solved for
+(:mod:`penstock.policy.roadmap_linear`) or chosen among several ways (:mod:`penstock.policy.roadmap_merge`), and a row
+may take back a drop of the one before.
 """
 
 from __future__ import annotations
