@@ -71,10 +71,15 @@ def test_a_plan_changes_in_the_running_query_without_a_restart(spark, checkpoint
     copies = F.when(F.col("value") < 4_000, 1).otherwise(100)
     swelling = numbers(spark, rows_per_batch=4_000).withColumn("copy", F.explode(F.sequence(F.lit(1), copies)))
     run = shedder.start(swelling.transform(shedder).writeStream.format("noop"))
-    batches = finish_batches(run, 3)
-    assert [batch.keep for batch in batches[:3]] == [1.0, 1.0, 0.1], [batch.reason for batch in batches]
+    # A batch is planned from what the controller has seen by then: the next one, or one of those after it.
+    batches = finish_batches(run, 8)
+    keeps = [batch.keep for batch in batches]
+    assert 0.1 in keeps, [batch.reason for batch in batches]
+    follows = keeps.index(0.1)
+    assert follows >= 2
+    assert keeps[:follows] == [1.0] * follows
     assert [batch.offered for batch in batches[:3]] == [4_000, 400_000, 400_000]
-    assert abs(batches[2].kept_share - 0.1) < 0.02
+    assert abs(batches[follows].kept_share - 0.1) < 0.02
     assert run.query.exception() is None
 
 
