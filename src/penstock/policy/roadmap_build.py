@@ -43,6 +43,9 @@ def build_plans(graph: PlaceGraph, *, step: float, drop_seconds: float, rule: st
     """Work out the rows of every part, and put them together."""
     parts, costs = [], []
     for nodes in graph.components():
+        if rule != "static" and drop_seconds == 0 and _is_linear(graph, nodes):
+            parts.append(best_plans(graph, nodes, step=step))
+            continue
         arrays: Any = graph_arrays(graph, nodes)
         order = static_order(arrays) if rule == "static" else NO_ORDER
         ways = []
@@ -52,8 +55,6 @@ def build_plans(graph: PlaceGraph, *, step: float, drop_seconds: float, rule: st
             if len(rows):
                 changes[:, 1] = np.array(nodes)[changes[:, 1].astype(np.int64)]
                 ways.append(Part.of(rows, changes))
-        if ways and rule != "static" and drop_seconds == 0 and _unions_below_splits(graph, nodes):
-            ways = [best_plans(graph, nodes, step=step)]
         if ways:
             parts.append(best_of(ways))
             # Within a part the order of the paper's rule stands, also where a ratio falls again.
@@ -71,11 +72,12 @@ def _leanings(graph: PlaceGraph, nodes: list[int]) -> Iterator[Floats]:
         yield np.array([NEXT_TO_NOTHING if graph.outputs.get(node) in first else 1.0 for node in nodes])
 
 
-def _unions_below_splits(graph: PlaceGraph, nodes: list[int]) -> bool:
-    """Whether taking step by step may not be best, without a join, and the network is small enough to do better."""
+def _is_linear(graph: PlaceGraph, nodes: list[int]) -> bool:
+    """Whether a linear programme does better than steps: unions below splits, no join, some work, a small network."""
     kinds = {graph.kind[node] for node in nodes}
     shared = any(graph.kind[node] == PLACE and graph.parents[node] for node in nodes)
-    return MIX in kinds and JOIN not in kinds and shared and len(graph.kind) <= LARGE
+    some_work = any(graph.work[node] > 0 for node in nodes)
+    return MIX in kinds and JOIN not in kinds and shared and some_work and len(graph.kind) <= LARGE
 
 
 def least_step(network: Network, drop_seconds: float) -> float:
