@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from urllib.parse import urlparse
 
 import numpy as np
 import pyarrow as pa
@@ -50,9 +51,17 @@ def start(spark, checkpoint, out, function=slow, *, rows=ROWS, stream=None, **op
     return worker.start(events.transform(worker).writeStream.format("parquet").option("path", str(out)))
 
 
+def committed_files(out):
+    """Read the sink's log by hand: Spark refuses one that lacks the batches of another run.
+
+    The folder itself may still hold files of the batch that stopping cut short.
+    """
+    logs = [file.read_text().splitlines() for file in Path(out, "_spark_metadata").glob("[0-9]*")]
+    return sorted({Path(urlparse(json.loads(line)["path"]).path) for log in logs for line in log[1:]})
+
+
 def rows_of(out):
-    """Read the files themselves: the sink's own log lacks the batches of another run."""
-    files = [pq.read_table(file).to_pydict() for file in Path(out).glob("*.parquet")]
+    files = [pq.read_table(file).to_pydict() for file in committed_files(out)]
     return {value: weight for file in files for value, weight in zip(file["value"], file["weight"], strict=True)}
 
 
