@@ -117,6 +117,21 @@ def test_it_recovers_when_the_load_fits_again():
     assert (weights[12_000:] == 1).all()
 
 
+def test_a_backlog_does_not_shut_out_what_comes_once_it_is_worked_off():
+    policy, (arrived, costs) = Density(true_costs=True), overload(tuples=600, load=0.5)
+    shedder = policy.shedder(AverageLatency(seconds=0.01))
+
+    def weights_of_part(part):
+        number = np.uint64(1)
+        return decide(policy.RULE, shedder, NO_WINDOW, arrived[part], costs[part], np.ones(part.sum()), number, 0)
+
+    assert (weights_of_part(arrived < 1.0) == 1).all()
+    # Such a queue that the few tuples let in meanwhile would have to be made up for by hundreds.
+    shedder["busy_until"] = 2.0
+    assert (weights_of_part((arrived >= 1.0) & (arrived < 2.0)) == 1).mean() < 0.1
+    assert (weights_of_part(arrived >= 2.0) == 1).mean() > 0.9
+
+
 def test_the_rule_is_its_own():
     assert Density().RULE == BY_DENSITY
 

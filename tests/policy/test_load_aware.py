@@ -132,6 +132,15 @@ def test_a_tuple_that_must_not_be_dropped_is_kept_and_counted():
     assert shedder["queued_seconds"][0] == 5.0
 
 
+def test_after_tuples_that_had_to_be_kept_a_drained_queue_is_open_again():
+    """As published, nothing would be let in until the average is below tau, and with nothing let in it stays above."""
+    for constraint in (AverageLatency(seconds=1.0), WindowLatency(seconds=1.0, tuples=3)):
+        shedder, window = running(constraint), np.full(constraint.window_tuples, 9.0)
+        shedder["admitted"], shedder["queued_seconds"] = 3, 27.0
+
+        assert fates(shedder, [(0.0, 2.0), (0.0, 2.0), (2.0, 0.5)], window) == [True, False, True]
+
+
 def test_check_utility_says_for_each_item_whether_it_may_be_dropped():
     items = np.arange(4, dtype=np.uint64)
 

@@ -23,6 +23,9 @@ class Demand:
         Spark's id of the micro-batch.
     now
         Seconds since the epoch.
+    started_at
+        When the engine put the batch together; None where it does not say. Planning comes later, in a cold process
+        by seconds.
     waited_seconds
         Time since the batch before was put together: the most that a tuple in this one can have waited. None for the
         first.
@@ -32,8 +35,14 @@ class Demand:
 
     batch_id: int
     now: float
+    started_at: float | None = None
     waited_seconds: float | None = None
     offset_units: float | None = None
+
+    @property
+    def began_at(self) -> float:
+        """When the batch was put together, as far as that is known."""
+        return self.now if self.started_at is None else self.started_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +172,7 @@ class Governor:
         seen = bool(recent) and recent[-1].batch_id == guidance.batch_id
         return collecting_seconds(
             since_start=demand.waited_seconds,
-            since_commit=demand.now - guidance.committed_at if seen else None,
+            since_commit=demand.began_at - guidance.committed_at if seen else None,
             longest_batch_seconds=self.batch_seconds,
         )
 

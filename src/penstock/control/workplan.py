@@ -36,15 +36,11 @@ class PartitionState:
     ----------
     backlog_seconds
         Work beyond the budgets so far, as it was measured: the next batch has so much less.
-    price_limit, price_ceiling
-        Where the limit of the density policy stands.
     offered_share
         Share of the batch's tuples that came to this partition.
     """
 
     backlog_seconds: float = 0.0
-    price_limit: float = 0.0
-    price_ceiling: float = 0.0
     offered_share: float | None = None
 
 
@@ -84,10 +80,14 @@ class WorkPlan:
     pace: float = 1.0
     partitions: Mapping[int, PartitionState] = field(default_factory=dict)
 
-    @property
-    def share(self) -> float:
-        """Seconds of work that a partition may do per second of arrivals."""
-        return self.budget_seconds / self.interval_seconds
+    def share(self, partition: int) -> float:
+        """Seconds of work that a partition may do per second of arrivals.
+
+        What it still owes is taken off evenly. As a queue that is there at the start it would shut out all that arrived
+        first, cheap or dear.
+        """
+        owed_seconds = self.partitions.get(partition, PartitionState()).backlog_seconds
+        return (self.budget_seconds - owed_seconds) / self.interval_seconds
 
     def shedder(self, policy: TuplePolicy, constraint: Constraint, partition: int) -> np.ndarray:
         """Make the state in which a partition's shedder starts, on the clock of the arrivals."""
@@ -96,18 +96,15 @@ class WorkPlan:
             shedder["state"] = NOP
             return shedder
         # Room for a few tuples at least, or a single expensive one would shut out all that come after it.
-        queued_seconds = max(QUEUE_SHARE * self.interval_seconds, QUEUE_TUPLES * self.mean_seconds / self.share)
+        share = self.share(partition)
+        queued_seconds = max(QUEUE_SHARE * self.interval_seconds, QUEUE_TUPLES * self.mean_seconds / share)
         shedder = policy.shedder(replace(constraint, seconds=queued_seconds))
-        state = self.partitions.get(partition, PartitionState())
         shedder["state"] = RUN
         shedder["fallback_seconds"] = self.mean_seconds
-        shedder["busy_until"] = state.backlog_seconds / self.share
-        shedder["price_limit"] = state.price_limit
-        shedder["price_ceiling"] = state.price_ceiling
         # Waiting in the virtual queue harms nobody: a tuple that costs next to nothing need not be shed for it.
         shedder["negligible_seconds"] = NEGLIGIBLE * self.mean_seconds
         # An hour of work at a share of a half takes two: in the time of arrivals, costs grow by the inverse.
-        shedder["margin"] = 1.0 / self.share
+        shedder["margin"] = 1.0 / share
         return shedder
 
 
@@ -164,7 +161,11 @@ def plan_work(
         return plan
     mean_seconds = _mean_seconds(policy, learned)
     budget = budget_seconds(constraint, learned.fixed_seconds)
-    count = max(1, len(learned.partitions))
+    partitions = dict(learned.partitions)
+    if learned.batch_id != batch_id - 1:
+        # The batch in between, of which nothing is known yet, had less to spend for the same backlog.
+        partitions = {number: replace(state, backlog_seconds=0.0) for number, state in partitions.items()}
+    count = max(1, len(partitions))
     keep, offered = 1.0, "?"
     if expected_tuples is not None and mean_seconds > 0 and expected_tuples > 0:
         work_seconds = expected_tuples * mean_seconds / count
@@ -172,7 +173,7 @@ def plan_work(
         offered = f"{work_seconds:.2f}"
     late = ", ".join(
         f"{number} late by {state.backlog_seconds:.2f} s"
-        for number, state in sorted(learned.partitions.items())
+        for number, state in sorted(partitions.items())
         if state.backlog_seconds > 0.005
     )
     return replace(
@@ -186,7 +187,7 @@ def plan_work(
         budget_seconds=budget,
         mean_seconds=mean_seconds,
         pace=learned.pace if policy.KNOWS == LEARNED else 1.0,
-        partitions=dict(learned.partitions),
+        partitions=partitions,
     )
 
 

@@ -16,7 +16,8 @@ from penstock.policy.load_aware import LEARNED, MEAN
 from penstock.policy.sequence import TuplePolicy
 from penstock.sketch.cost_pair import COST, COUNT, CostPair
 
-FIXED_REMEMBERED = 7
+# Few: what a batch costs beyond its work falls for seconds after a start, and budgets must follow.
+FIXED_REMEMBERED = 3
 SLOWEST_PACE, FASTEST_PACE = 0.2, 5.0
 
 
@@ -34,8 +35,6 @@ class PartitionReport:
         Time that the operator took, measured.
     arrived_at
         Mean arrival of the kept tuples, in seconds since the epoch; None where nobody knows.
-    price_limit, price_ceiling
-        See :class:`PartitionState`.
     pair
         What was learned in this batch alone, each survivor as often as it stands for.
     executed
@@ -48,8 +47,6 @@ class PartitionReport:
     failed: int
     silent: int
     work_seconds: float
-    price_limit: float
-    price_ceiling: float
     pair: CostPair
     executed: CostPair
     arrived_at: float | None = None
@@ -103,12 +100,7 @@ class Workshop:
         if self._policy.KNOWS == MEAN:
             # Straw-Man never hears back, as in the paper.
             backlog = 0.0
-        return PartitionState(
-            backlog_seconds=backlog,
-            price_limit=report.price_limit,
-            price_ceiling=report.price_ceiling,
-            offered_share=report.offered / offered,
-        )
+        return PartitionState(backlog_seconds=backlog, offered_share=report.offered / offered)
 
     def _fixed_seconds(self, reports: Sequence[PartitionReport], duration_seconds: float) -> float:
         if self._batches == 0:

@@ -68,15 +68,20 @@ def breaks_constraint(shedder: Any, window: NDArray[np.float64], queued: float) 
     """Tell whether admitting a tuple that waits so long would break the constraint.
 
     Deviation: the average is ``(Q + q) / (l + 1)``; [LAS16] leaves q out, [LAS20] divides by l, which is zero at first.
+    Deviation: once tuples that must not be dropped have pushed the average above the limit, one that waits less than
+    the limit mends it; refusing that one would leave the average where it is, and shut out all that follow.
     """
     if shedder.constraint == MAXIMUM:
         return bool(queued > shedder.limit_seconds)
     if shedder.constraint == AVERAGE:
-        return bool(shedder.queued_seconds + queued > shedder.limit_seconds * (shedder.admitted + 1.0))
+        total = shedder.queued_seconds + queued
+        return bool(queued > shedder.limit_seconds and total > shedder.limit_seconds * (shedder.admitted + 1.0))
     remembered = min(shedder.admitted, window.size - 1.0)
     # The oldest of a full window makes room for this one.
     leaving = window[shedder.window_at] if shedder.admitted >= window.size else 0.0
-    return bool(shedder.queued_seconds - leaving + queued > shedder.limit_seconds * (remembered + 1.0))
+    mends = queued <= shedder.limit_seconds and queued <= leaving
+    total = shedder.queued_seconds - leaving + queued
+    return bool(not mends and total > shedder.limit_seconds * (remembered + 1.0))
 
 
 @inlined

@@ -56,6 +56,7 @@ class Planner:
         return Demand(
             batch_id=batch_id,
             now=now,
+            started_at=entry.batch_seconds if entry else None,
             waited_seconds=waited_seconds,
             offset_units=batch_units(before, entry, initial=initial) if known and entry else None,
         )

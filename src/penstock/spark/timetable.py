@@ -94,12 +94,11 @@ class TimetableReader(DataSourceStreamReader):
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
         """Count the tuples that have arrived by now."""
-        arrived_at, calm, now = _timetable(self._path)["arrived_at"], self._calm(), time.time()
-        released_at = self._released_at()
+        arrived_at, calm, released_at = _timetable(self._path)["arrived_at"], self._calm(), self._released_at()
         if calm and released_at is None:
-            return {"tuples": int(np.searchsorted(arrived_at[:calm], now - self._epoch, side="right"))}
-        since = now - (self._epoch if released_at is None else released_at)
-        return {"tuples": calm + int(np.searchsorted(arrived_at[calm:], since, side="right"))}
+            return {"tuples": int(np.searchsorted(arrived_at[:calm], time.time() - self._epoch, side="right"))}
+        since = time.time() - (self._epoch if released_at is None else released_at)
+        return {"tuples": self._handed_out(released_at) + int(np.searchsorted(arrived_at[calm:], since, side="right"))}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """Give every partition its own tuples."""
@@ -108,6 +107,15 @@ class TimetableReader(DataSourceStreamReader):
 
     def _calm(self) -> int:
         return int(_timetable(self._path)["calm"])
+
+    def _handed_out(self, released_at: float | None) -> int:
+        """Count the tuples of the warm-up that came before the release; the others would be a flood from the future."""
+        calm = self._calm()
+        if released_at is None:
+            return calm
+        return int(
+            np.searchsorted(_timetable(self._path)["arrived_at"][:calm], released_at - self._epoch, side="right")
+        )
 
     def _released_at(self) -> float | None:
         try:
@@ -119,13 +127,12 @@ class TimetableReader(DataSourceStreamReader):
         """Make the rows of a share."""
         assert isinstance(partition, Share)  # noqa: S101 - narrows the type for the checker
         table = _timetable(self._path)
-        ids = np.arange(partition.start, partition.end)
-        ids = ids[table["partitions"][ids] == partition.partition]
         # Read once: the release may come while rows are made.
         calm, released_at = self._calm(), self._released_at()
-        if released_at is not None:
-            # What the warm-up had not handed out by the release would come as a flood, from the future.
-            ids = ids[(ids >= calm) | (self._epoch + table["arrived_at"][ids] <= released_at)]
+        handed_out = self._handed_out(released_at)
+        ids = np.arange(partition.start, partition.end)
+        ids[ids >= handed_out] += calm - handed_out
+        ids = ids[table["partitions"][ids] == partition.partition]
         for first in range(0, ids.size, ROWS_PER_ARROW_BATCH):
             own = ids[first : first + ROWS_PER_ARROW_BATCH]
             begins = np.where(own < calm, self._epoch, released_at or self._epoch)

@@ -17,7 +17,7 @@ from penstock.spark.sealed import seal, unseal
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
 
-VERSION = 1
+VERSION = 2
 
 
 class WorkLog:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from penstock.control.governor import Decision, Governor, expected_tuples
+from penstock.control.governor import Decision, Demand, Governor, expected_tuples
 from penstock.control.guidance import Guidance, collecting_seconds
 from penstock.control.workplan import WorkPlan, plan_work
 from penstock.model.plan import Plan
 from penstock.policy.constraint import Constraint
 from penstock.policy.sequence import TuplePolicy
 from penstock.sketch.cost_pair import CostPair
-from penstock.spark.offsets import read_entry
 from penstock.spark.planner import Planner
 from penstock.spark.worklog import WorkLog
 
@@ -36,15 +35,14 @@ class WorkPlanner(Planner):
             return logged
         learned, guidance, now = log.learned(), self.log.guidance(), time.time()
         demand = self._demand(batch_id, None)
-        entry = read_entry(self.checkpoint, batch_id)
         plan = plan_work(
             learned,
             policy=self.policy,
             constraint=self.constraint,
             batch_id=batch_id,
             now=now,
-            ends_at=entry.batch_seconds if entry else now,
-            interval_seconds=_interval_seconds(self.governor, guidance, batch_id, demand.waited_seconds, now),
+            ends_at=demand.began_at,
+            interval_seconds=_interval_seconds(self.governor, guidance, demand),
             expected_tuples=expected_tuples(guidance, demand),
             grace_seconds=self.governor.grace_seconds,
             probe_tuples=self.governor.probe_tuples,
@@ -54,16 +52,14 @@ class WorkPlanner(Planner):
         return in_force
 
 
-def _interval_seconds(
-    governor: Governor, guidance: Guidance | None, batch_id: int, waited_seconds: float | None, now: float
-) -> float | None:
+def _interval_seconds(governor: Governor, guidance: Guidance | None, demand: Demand) -> float | None:
     """How long the tuples of a batch have been arriving; an idle source did not collect any."""
-    if waited_seconds is None:
+    if demand.waited_seconds is None:
         return None
-    seen = guidance is not None and guidance.batch_id == batch_id - 1 and guidance.committed_at is not None
+    committed_at = guidance.committed_at if guidance and guidance.batch_id == demand.batch_id - 1 else None
     return collecting_seconds(
-        since_start=waited_seconds,
-        since_commit=now - guidance.committed_at if seen and guidance and guidance.committed_at else None,
+        since_start=demand.waited_seconds,
+        since_commit=None if committed_at is None else demand.began_at - committed_at,
         longest_batch_seconds=governor.batch_seconds,
     )
 

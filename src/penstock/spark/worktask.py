@@ -127,8 +127,6 @@ class _Shift:
             "silent": self._silent,
             "work_seconds": self._work,
             "arrived_at": self._micros / self._kept / 1e6 if self._kept and np.isfinite(self._oldest) else None,
-            "price_limit": float(self._shedder["price_limit"][0]),
-            "price_ceiling": float(self._shedder["price_ceiling"][0]),
             "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
             "executed": base64.b64encode(self._executed.to_bytes()).decode(),
         }
@@ -175,7 +173,7 @@ class _Shift:
         An Arrow batch gets its part of what is left of the budget, by the tuples that are still to come.
         """
         since = max(since, float(self._shedder["busy_until"][0]))
-        left_seconds = max(0.0, self._plan.interval_seconds - since) * self._plan.share
+        left_seconds = max(0.0, self._plan.interval_seconds - since) * self._plan.share(self._partition)
         due = max(costs.size, self._expected_tuples(costs.size) - self._offered)
         limit = fitting_limit(
             costs,
