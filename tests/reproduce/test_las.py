@@ -62,7 +62,7 @@ def test_without_the_data_a_stream_of_the_same_skew_is_drawn(monkeypatch, tmp_pa
 
 
 def test_the_claims_of_the_spark_figures_follow_from_the_traces():
-    timetable = las_spark.seven_phase_timetable(phase_tuples=400, seed=1)
+    timetable = las_spark.seven_phase_timetable(phase_tuples=800, seed=1)
     at = np.linspace(0, timetable.seconds, 40)
 
     def trace(latency, kept):
@@ -87,10 +87,10 @@ def test_the_claims_of_the_spark_figures_follow_from_the_traces():
 @pytest.mark.spark
 @pytest.mark.slow
 def test_queries_side_by_side_are_traced_on_spark(spark):
-    timetable = las_spark.seven_phase_timetable(phase_tuples=40, seed=1)
+    timetable = las_spark.seven_phase_timetable(phase_tuples=80, seed=1)
 
     traces = las_spark.run_side_by_side(
-        timetable, mean_seconds=0.006, seconds_more=6.0, shedders=(las_spark.LAS,), warm_up_batches=1
+        timetable, mean_seconds=0.003, seconds_more=6.0, shedders=(las_spark.LAS,), warm_up_batches=1
     )
 
     assert set(traces) == {las_spark.PLAIN, las_spark.LAS}
