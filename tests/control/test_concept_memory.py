@@ -1,5 +1,7 @@
 """What the controller remembers of the keys of the batches so far."""
 
+import pytest
+
 from penstock.control.concept_memory import ConceptMemory
 from penstock.control.controller import Controller
 from penstock.control.governor import Governor
@@ -30,6 +32,24 @@ def test_after_a_swap_the_new_frequencies_prevail_within_three_batches():
         memory.learn(["a"] * 10 + ["b"] * 90)
 
     assert memory.shares()["b"] > 0.7
+
+
+def test_a_key_that_was_frequent_and_is_rare_is_rare_after_one_batch():
+    memory = ConceptMemory()
+    for _ in range(10):
+        memory.learn(["large"] * 3_000 + ["other"] * 1_000)
+
+    memory.learn(["large"] * 3 + ["other"] * 3_997)
+
+    assert memory.shares()["large"] == pytest.approx(3 / 4_000)
+
+
+def test_chance_alone_is_no_change():
+    memory = ConceptMemory()
+    memory.learn(["a"] * 100 + ["b"] * 900)
+    memory.learn(["a"] * 70 + ["b"] * 930)
+
+    assert memory.shares()["a"] == pytest.approx((0.6 * 100 + 70) / (0.6 * 1_000 + 1_000))
 
 
 def test_an_empty_sample_changes_nothing():

@@ -123,6 +123,50 @@ def test_rows_without_a_key_are_a_group_of_their_own(spark):
     assert kept["even"] == pytest.approx(500, rel=0.2)
 
 
+def test_two_passes_give_more_to_groups_whose_values_spread_more(spark):
+    from penstock.model.plan import Plan
+    from penstock.spark.flags import Marking
+    from penstock.spark.twopass import count_groups
+
+    # Fares of one route are all alike, of another they vary tenfold; some are missing, or not numbers.
+    fares = F.when(F.col("id") % 20 == 0, F.lit(None)).when(F.col("id") % 20 == 1, F.lit(float("nan")))
+    events = spark.range(10_000).select(
+        F.col("id").alias("value"),
+        F.when(F.col("id") < 5_000, "steady").otherwise("wild").alias("route"),
+        fares.when(F.col("id") < 5_000, F.lit(10.0)).otherwise(F.col("id") % 10 + 1.0).alias("fare"),
+    )
+    marking = Marking(row_id=("value",), key=("route",), value="fare", arrival=None, weight="weight", seed=0)
+    kept = {}
+    for rule in ("equal", "neyman"):
+        policy = ps.ConceptDriven(keep=0.1, passes=2, rule=rule)
+        quotas, _ = count_groups(marking, events, policy, Plan(keep=0.1, reason="test"))
+        kept[rule] = sorted(quotas.tuples.tolist())
+
+    assert kept["equal"] == [500, 500]
+    assert kept["neyman"] == [1, 999]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "message"),
+    [
+        (ps.ConceptDriven(rule="neyman"), {"value": "value"}, "count it in the batch itself with passes=2"),
+        (ps.ConceptDriven(rule="neyman", passes=2), {}, "give shed\\(value=...\\)"),
+        (ps.ConceptDriven(max_tuples=10), {}, "are for windows"),
+        (ps.ConceptDriven(relative_error=0.1), {}, "are for windows"),
+    ],
+)
+def test_what_only_windows_can_do_is_refused(checkpoint, policy, options, message):
+    with pytest.raises(ps.InvalidInputError, match=message):
+        ps.shed(latency_seconds=5, checkpoint=checkpoint, key="value", policy=policy, **options)
+
+
+def test_the_column_that_neyman_goes_by_must_be_there_and_numeric(spark, checkpoint):
+    for value, message in (("fare", "value names the column 'fare', which"), ("timestamp", "known of numbers only")):
+        shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, key="value", value=value)
+        with pytest.raises(ps.InvalidInputError, match=message):
+            numbers(spark).transform(shedder)
+
+
 def test_two_passes_need_foreach_batch(spark, checkpoint):
     shedder = always_shedding(checkpoint, ps.ConceptDriven(keep=0.3, passes=2), key="value")
 

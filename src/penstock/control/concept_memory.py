@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from math import sqrt
 
 # Sampled tuples per batch. Keys below 1/SAMPLE_TUPLES of the stream are seldom seen: they are small, and kept whole.
 SAMPLE_TUPLES = 4_096
 # What a batch counts against the one after it: the last three make up four fifths of the memory, so that a concept
 # which has drifted away is gone after a few batches.
 FADE = 0.6
+# A key whose count is so many deviations off has changed: its past says nothing any more.
+CHANGED = 4.0
 # A key that was seen once may be any of many small ones; its share is not known.
 LEAST_SEEN = 1.5
 
 
 class ConceptMemory:
-    """Remember how frequent keys are, recent batches most.
+    """Remember how frequent keys are, recent batches most, and nothing older than a change.
+
+    A group that was large and is small now must not keep its low rate: it would go missing.
 
     Examples
     --------
@@ -23,9 +28,12 @@ class ConceptMemory:
     >>> memory.learn(["a"] * 60 + ["b"] * 40)
     >>> memory.shares()
     {'a': 0.6, 'b': 0.4}
-    >>> memory.learn(["c"] * 100)
-    >>> {key: round(share, 2) for key, share in memory.shares().items()}
-    {'a': 0.23, 'b': 0.15, 'c': 0.62}
+    >>> memory.learn(["a"] * 50 + ["b"] * 50)
+    >>> {key: round(share, 3) for key, share in memory.shares().items()}
+    {'a': 0.537, 'b': 0.463}
+    >>> memory.learn(["b"] * 100)
+    >>> memory.shares()
+    {'b': 1.0}
     """
 
     def __init__(self, shares: Mapping[str, float] | None = None) -> None:
@@ -38,10 +46,14 @@ class ConceptMemory:
         fresh = Counter(keys)
         if not fresh:
             return
-        seen = {key: count * FADE for key, count in self._seen.items()}
-        for key, count in fresh.items():
-            seen[key] = seen.get(key, 0.0) + count
-        self._total = self._total * FADE + fresh.total()
+        total = self._total * FADE + fresh.total()
+        seen = {}
+        for key in {**self._seen, **fresh}:
+            expected = self._seen.get(key, 0.0) / self._total * fresh.total() if self._total else 0.0
+            changed = abs(fresh[key] - expected) > CHANGED * sqrt(expected + 1.0)
+            now = fresh[key] / fresh.total() * total
+            seen[key] = now if changed else self._seen.get(key, 0.0) * FADE + fresh[key]
+        self._total = total
         # A trace of less than a tenth of a tuple says nothing.
         self._seen = {key: count for key, count in seen.items() if count > 0.1}
 

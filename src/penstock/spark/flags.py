@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+from penstock.spark.names import quoted
 from penstock.spark.sampler import WHOLE, hashed_key, key_text, listed_threshold, row_hash
 
 HASH = "__penstock_key"
@@ -23,19 +24,22 @@ WORKING = (HASH, LISTED, THRESHOLD, KEPT, SAMPLED, ROW)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """Which columns identify, key and date a row, and where its weight goes; whether keys are sampled to be counted."""
+    """Which columns identify, key, value and date a row, and where its weight goes; whether keys are sampled."""
 
     row_id: tuple[str, ...]
     key: tuple[str, ...]
     arrival: str | None
     weight: str
     seed: int
+    value: str | None = None
     sample_keys: bool = False
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a stream that lacks what was named, before anything starts."""
         columns = frame.columns
-        for role, names in (("row_id", self.row_id), ("key", self.key), ("arrival", (self.arrival,))):
+        for role, names in (
+            ("row_id", self.row_id), ("key", self.key), ("value", (self.value,)), ("arrival", (self.arrival,))
+        ):  # fmt: skip
             for name in names:
                 if name is not None and name not in columns:
                     raise InvalidInputError(
@@ -53,6 +57,11 @@ class Marking:
                 f"arrival names the column {self.arrival!r} of type {types[self.arrival].simpleString()}; "
                 "latency is measured from a timestamp"
             )
+        if self.value is not None and not isinstance(types[self.value], T.NumericType):
+            raise InvalidInputError(
+                f"value names the column {self.value!r} of type {types[self.value].simpleString()}; "
+                "how values spread is known of numbers only"
+            )
         weight = types.get(self.weight)
         if weight is not None and not isinstance(weight, T.NumericType):
             raise InvalidInputError(
@@ -63,12 +72,12 @@ class Marking:
     def ids(self, frame: DataFrame) -> list[Column]:
         """Columns whose hash decides a row's fate; without a row id, every column that can be hashed."""
         if self.row_id:
-            return [F.col(_quoted(name)) for name in self.row_id]
+            return [F.col(quoted(name)) for name in self.row_id]
         own = {self.weight, *WORKING}
         hashable = [f.name for f in frame.schema.fields if not _holds_map(f.dataType) and f.name not in own]
         if not hashable:
             raise InvalidInputError("no column of the stream can be hashed; name one that identifies a row: row_id=...")
-        return [F.col(_quoted(name)) for name in hashable]
+        return [F.col(quoted(name)) for name in hashable]
 
     def mark(
         self,
@@ -83,7 +92,7 @@ class Marking:
         Rows whose hash lies below ``sample`` bear their key in a column of its own: a uniform sample of the offered.
         """
         if self.key and table is not None:
-            keys = [F.col(_quoted(name)) for name in self.key]
+            keys = [F.col(quoted(name)) for name in self.key]
             listed = listed_threshold(F.col(HASH), *table)
             frame = frame.withColumn(HASH, hashed_key(keys)).withColumn(LISTED, listed)
             frame = frame.withColumn(THRESHOLD, F.coalesce(F.col(LISTED), threshold))
@@ -95,7 +104,7 @@ class Marking:
             return frame.withColumn(KEPT, kept)
         # Two comparisons with one hash.
         frame = frame.withColumn(ROW, row_hash(self.ids(frame), self.seed))
-        named = key_text([F.col(_quoted(name)) for name in self.key])
+        named = key_text([F.col(quoted(name)) for name in self.key])
         return frame.withColumns({KEPT: F.col(ROW) < F.col(THRESHOLD), SAMPLED: F.when(F.col(ROW) < sample, named)})
 
     def counts(self, frame: DataFrame) -> Sequence[Column]:
@@ -113,7 +122,7 @@ class Marking:
         if SAMPLED in frame.columns:
             counted.append(F.collect_list(SAMPLED).alias("sampled_keys"))
         if self.arrival is not None:
-            micros = F.unix_micros(F.col(_quoted(self.arrival)).cast("timestamp"))
+            micros = F.unix_micros(F.col(quoted(self.arrival)).cast("timestamp"))
             counted += [
                 F.min(micros).alias("oldest_micros"),
                 F.avg(micros).alias("mean_micros"),
@@ -123,7 +132,7 @@ class Marking:
     def survivors(self, frame: DataFrame) -> DataFrame:
         """Keep the marked rows and weigh them by the inverse of their keep rate."""
         own = F.lit(float(WHOLE)) / F.col(THRESHOLD)
-        weight = F.col(_quoted(self.weight)) * own if self.weight in frame.columns else own
+        weight = F.col(quoted(self.weight)) * own if self.weight in frame.columns else own
         return frame.where(F.col(KEPT)).withColumn(self.weight, weight).drop(*WORKING)
 
 
@@ -133,7 +142,3 @@ def _holds_map(kind: T.DataType) -> bool:
     if isinstance(kind, T.StructType):
         return any(_holds_map(field.dataType) for field in kind.fields)
     return isinstance(kind, (T.MapType, T.VariantType))
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

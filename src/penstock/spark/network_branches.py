@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
+from penstock.spark.names import quoted
 from penstock.spark.network_layout import LEFT, RIGHT, Layout
 from penstock.spark.network_stage import PORT, ROW_HASH, TIME, WEIGHT
 from penstock.spark.network_steps import AggregateStep, JoinStep
@@ -42,11 +43,11 @@ def branch(tagged: DataFrame, network: Network, layout: Layout) -> DataFrame:
     aggregates = {name: step for name, step in steps.items() if isinstance(step, AggregateStep)}
     paired = [f"right_{name}" for name in columns] if joins else []
     types = {field.name: field.dataType.simpleString() for field in tagged.schema.fields}
-    nulls = [f"CAST(NULL AS {types[name]}) AS {_quoted(f'right_{name}')}" for name in columns] if joins else []
+    nulls = [f"CAST(NULL AS {types[name]}) AS {quoted(f'right_{name}')}" for name in columns] if joins else []
     rows = [name for name in layout.ports if name in _row_outputs(network, layout)]
     parts = []
     if rows:
-        own = ", ".join([*map(_quoted, columns), *nulls, PORT, WEIGHT, ROW_HASH, _NO_MOMENTS])
+        own = ", ".join([*map(quoted, columns), *nulls, PORT, WEIGHT, ROW_HASH, _NO_MOMENTS])
         parts.append(f"SELECT {own} FROM shared WHERE {PORT} IN ({_numbers(rows, layout)})")
     if aggregates:
         parts.append(_windows(columns, nulls, types, aggregates, layout))
@@ -78,7 +79,7 @@ def _windows(
 ) -> str:
     """One aggregation by output, pane and key for all windows, with weighted moments."""
     pane = math.gcd(*(step.slide_seconds for step in aggregates.values()))
-    own = ", ".join([*(f"CAST(NULL AS {types[name]}) AS {_quoted(name)}" for name in columns), *nulls])
+    own = ", ".join([*(f"CAST(NULL AS {types[name]}) AS {quoted(name)}" for name in columns), *nulls])
     # The variances are those of Horvitz and Thompson's estimates, for rows that survive independently of each other.
     moments = ", ".join(["pane.start AS __start", "pane.end AS __end", *MOMENTS[2:]])
     # The peaks are the largest single contributions to them: where one tuple decides, no interval is to be relied on.
@@ -99,8 +100,8 @@ def _windows(
 
 def _pairs(columns: list[str], paired: list[str], name: str, step: JoinStep, layout: Layout) -> str:
     """Spark's own join of two streams, bounded in time on both sides."""
-    own = [f"l.{_quoted(c)}" for c in columns]
-    other = [f"r.{_quoted(c)} AS {_quoted(p)}" for c, p in zip(columns, paired, strict=True)]
+    own = [f"l.{quoted(c)}" for c in columns]
+    other = [f"r.{quoted(c)} AS {quoted(p)}" for c, p in zip(columns, paired, strict=True)]
     made = [
         f"{layout.ports[name]} AS {PORT}",
         f"l.{WEIGHT} * r.{WEIGHT} AS {WEIGHT}",
@@ -110,7 +111,7 @@ def _pairs(columns: list[str], paired: list[str], name: str, step: JoinStep, lay
     close = f"INTERVAL {step.within_seconds:f} SECONDS"
     on = " AND ".join(
         [
-            *(f"l.{_quoted(c)} = r.{_quoted(c)}" for c in step.on),
+            *(f"l.{quoted(c)} = r.{quoted(c)}" for c in step.on),
             f"l.{TIME} >= r.{TIME} - {close}",
             f"l.{TIME} <= r.{TIME} + {close}",
         ]
@@ -122,7 +123,3 @@ def _pairs(columns: list[str], paired: list[str], name: str, step: JoinStep, lay
 
 def _numbers(names: list[str], layout: Layout) -> str:
     return ", ".join(str(layout.ports[name]) for name in names)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -21,6 +21,7 @@ from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
 from penstock.spark.kafka import KafkaSource
+from penstock.spark.names import names_of
 from penstock.spark.output_metrics import OUTPUT_METRICS
 from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
@@ -35,6 +36,7 @@ def shed(
     checkpoint: str | StorePath,
     row_id: str | Sequence[str] = (),
     key: str | Sequence[str] = (),
+    value: str | None = None,
     arrival: str | None = None,
     policy: Policy | None = None,
     weight: str = "weight",
@@ -62,6 +64,8 @@ def shed(
         alone: rows with the same id survive together. By default all columns that can be hashed.
     key
         Column or columns for keep rates by key; see :class:`~penstock.policy.priority.Priority`.
+    value
+        Numeric column whose spread ``ConceptDriven(rule="neyman", passes=2)`` goes by.
     arrival
         Timestamp column that says when a row arrived; latency is then measured, not bounded.
     policy
@@ -90,6 +94,8 @@ def shed(
     True
     """
     policy = policy or Uniform()
+    if isinstance(policy, ConceptDriven):
+        _check_concept(policy, value)
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
     return Shedder(
@@ -106,8 +112,9 @@ def shed(
             name=name,
         ),
         marking=Marking(
-            row_id=_names("row_id", row_id),
-            key=_names("key", key),
+            row_id=names_of("row_id", row_id),
+            key=names_of("key", key),
+            value=value,
             arrival=arrival,
             weight=weight,
             seed=seed,
@@ -215,7 +222,7 @@ class Shedder:
         }
         spark.dataSource.register(KafkaSource)
         options = {
-            "topics": json.dumps(_names("topic", topic)),
+            "topics": json.dumps(names_of("topic", topic)),
             "client": json.dumps({**(client or {}), "bootstrap.servers": servers}, sort_keys=True),
             "starting": starting,
             "log": to_text(self._planner.log.path),
@@ -325,13 +332,21 @@ class Shedder:
         self._events = events
 
 
+def _check_concept(policy: ConceptDriven, value: str | None) -> None:
+    """Refuse what only windows can do, before it would silently do something else."""
+    if policy.max_tuples is not None or policy.relative_error is not None:
+        raise InvalidInputError(
+            "max_tuples and relative_error are for windows (shed_windows); a micro-batch keeps what fits, or the share "
+            "in ConceptDriven(keep=...)"
+        )
+    if policy.rule == "neyman" and policy.passes == 1:
+        raise InvalidInputError(
+            "rule='neyman' needs to know how the values of each group spread, which is not remembered from earlier "
+            "batches; count it in the batch itself with passes=2, or use shed_windows"
+        )
+    if policy.rule == "neyman" and value is None:
+        raise InvalidInputError("rule='neyman' needs the column whose spread it goes by; give shed(value=...)")
+
+
 def _has_rates_per_key(policy: Policy) -> bool:
     return isinstance(policy, ConceptDriven) or isinstance(getattr(policy, "keep", None), Mapping)
-
-
-def _names(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if not name:
-            raise InvalidInputError(f"{role} takes column names, got {name!r}; give text, as in {role}='user'")
-    return names

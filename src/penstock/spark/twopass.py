@@ -15,6 +15,7 @@ from penstock.policy.concept import ConceptDriven
 from penstock.policy.groups import GroupConcept
 from penstock.policy.stratified import batch_thresholds
 from penstock.spark.flags import HASH, Marking
+from penstock.spark.names import quoted
 from penstock.spark.sampler import WHOLE, KeyTable, hashed_key, row_hash, table_literal, threshold_of
 
 # Stands for the group of rows without a key, among hashes; a key that hashes to it would share its rate.
@@ -41,24 +42,34 @@ def count_groups(
     marking: Marking, events: DataFrame, policy: ConceptDriven, plan: Plan
 ) -> tuple[Quotas, np.ndarray[Any, np.dtype[np.int64]]]:
     """The first pass: groups of the batch, their quotas, and the least hash of each."""
-    keys = [F.col(f"`{name.replace('`', '``')}`") for name in marking.key]
+    keys = [F.col(quoted(name)) for name in marking.key]
+    value = F.lit(0.0) if marking.value is None else F.col(quoted(marking.value)).cast("double")
     counted = (
         events.select(
             F.coalesce(hashed_key(keys), F.lit(NO_KEY)).alias("key"),
             row_hash(marking.ids(events), marking.seed).alias("hash"),
+            # What is not a number leaves a group's moments as if it were not there: infinite less infinite is NaN too.
+            F.when(value - value == 0.0, value).alias("value"),
         )
         .groupBy("key")
-        .agg(F.count(F.lit(1)).alias("tuples"), F.min("hash").alias("least"))
+        .agg(
+            F.count(F.lit(1)).alias("tuples"),
+            F.min("hash").alias("least"),
+            F.coalesce(F.avg("value"), F.lit(0.0)).alias("mean"),
+            F.coalesce(F.var_pop("value"), F.lit(0.0)).alias("variance"),
+        )
+        .orderBy("key")
         .toArrow()
     )
-    found = {name: _ints(counted, name) for name in ("key", "tuples", "least")}
-    order = np.argsort(found["key"])
-    groups = len(order)
+    counts = _ints(counted, "tuples")
     concept = GroupConcept(
-        keys=found["key"][order], counts=found["tuples"][order], means=np.zeros(groups), squares=np.zeros(groups)
+        keys=_ints(counted, "key"),
+        counts=counts,
+        means=counted["mean"].to_numpy(),
+        squares=counted["variance"].to_numpy() * counts,
     )
-    rule = "equal" if policy.rule == "neyman" else policy.rule
-    return allocate(concept, plan.keep * concept.tuples, rule=rule, wins=policy.wins), found["least"][order]
+    quotas = allocate(concept, plan.keep * concept.tuples, rule=policy.rule, wins=policy.wins)
+    return quotas, _ints(counted, "least")
 
 
 def _ints(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:

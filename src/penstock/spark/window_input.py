@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
 from penstock.spark.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
+from penstock.spark.names import quoted
 from penstock.spark.sampler import row_hash
 from penstock.spark.window_operator import BLOCK_TYPE
 
@@ -90,17 +91,3 @@ def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:
                 )
     if taken := [name for name in WORKING if name in events.columns]:
         raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
-
-
-def names_of(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
-    """Take one column name or several."""
-    names = (given,) if isinstance(given, str) else tuple(given)
-    for name in names:
-        if not name:
-            raise InvalidInputError(f"{role} takes column names, got {name!r}; give text, as in {role}='user'")
-    return names
-
-
-def quoted(name: str) -> str:
-    """Write a column name so that Spark takes it as it is."""
-    return f"`{name.replace('`', '``')}`"

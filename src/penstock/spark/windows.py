@@ -15,8 +15,9 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
 from penstock.spark.blocks import LABELS, BlockFolder, Cut
+from penstock.spark.names import names_of, quoted
 from penstock.spark.storepath import local_path
-from penstock.spark.window_input import blocks_of, names_of, quoted
+from penstock.spark.window_input import blocks_of
 from penstock.spark.window_operator import ACCOUNT_TYPE, Span, WindowOperator
 from penstock.spark.window_work import OneStream, TwoStreams, Work
 

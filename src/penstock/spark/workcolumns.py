@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
 from penstock.sketch.hashing import NULL_ITEM
+from penstock.spark.names import quoted
 from penstock.spark.sampler import hashed_key
 from penstock.spark.worktask import ARRIVED, ITEM, REPORT, TRUE_COST, UTILITY, WORKING
 
@@ -57,4 +58,4 @@ class Columns:
 
 
 def _column(name: str) -> Column:
-    return F.col(f"`{name.replace('`', '``')}`")
+    return F.col(quoted(name))
