@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.spark.ledger import Ledger
 from tests.spark.streams import always_shedding, finish_batches, numbers
+from tests.spark.test_network import ROWS, events, overloaded, run_batches, six_outputs
 
 
 def sums(spark: SparkSession, checkpoint: str, keep: float, out: str) -> ps.Run:
@@ -54,17 +55,21 @@ def aggregates(spark: SparkSession, folder: str) -> list[float]:
     return [row.lower, row.value, row.upper, row.share]
 
 
-def network(spark: SparkSession, folder: str) -> list[object]:
-    """Two outputs behind one filter, in one query."""
-    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=600, probe_tuples=10**9)
-    even = built.source("numbers", numbers(spark), row_id="value").filter("even", F.col("value") % 2 == 0)
-    even.output("rows", columns=["value"])
-    even.filter("by ten", F.col("value") % 10 == 0).output("tens", columns=["value"])
-    run = built.start(built.answers().writeStream.format("parquet").option("path", f"{folder}/network-out"))
-    watched = run.watch()
-    first = next(watched)
-    run.stop()
-    return [first.offered, spark.read.parquet(f"{folder}/network-out").where("output = 'tens'").count() >= 500]
+def network(spark: SparkSession, folder: str) -> dict[str, object]:
+    """Outputs of one query: windows, rows by value, a union and a join, with drops on their arcs."""
+    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=5, dwell_batches=0)
+    six_outputs(built, events(spark), costly_map=True)
+    overloaded(built, seconds_per_tuple=3.0 / ROWS)
+    run = run_batches(built, f"{folder}/network-out", 7)
+    arcs = [arc for batch in run.network_batches for arc in batch.arcs]
+    answers = spark.read.parquet(f"{folder}/network-out")
+    window = built.windows(answers, "counts").where("start = timestamp_seconds(10)").first()
+    return {
+        "outputs": sorted(row.output for row in answers.select("output").distinct().collect()),
+        "first batch": sum(arc.shed for arc in run.network_batches[0].arcs),
+        "balanced": all(arc.offered == arc.kept + arc.shed for arc in arcs),
+        "window": [window["count"], window.count_error],
+    }
 
 
 def main(folder: str) -> None:
@@ -103,8 +108,7 @@ def main(folder: str) -> None:
     found["each"] = [written.count() == batches[0].kept, written.agg(F.min("weight")).first()[0], batches[0].offered]
 
     found["aggregates"] = aggregates(spark, folder)
-    if "network" in sys.argv:
-        found["network"] = network(spark, folder)
+    found["network"] = network(spark, folder)
     plain = always_shedding(f"{folder}/plain", ps.Uniform(keep=0.5))
     found["collected"] = error_of(lambda: spark.range(5).transform(plain).collect())
     damaged = f"{folder}/damaged"

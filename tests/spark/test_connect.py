@@ -49,6 +49,16 @@ def test_aggregates_come_with_bounds(found):
     assert share == pytest.approx(0.4, abs=0.05)
 
 
+def test_a_network_of_several_outputs_is_one_query_with_drops_on_its_arcs(found):
+    network = found["network"]
+    assert network["outputs"] == ["counts", "pairs out", "rows", "sums", "valued"]
+    assert network["first batch"] > 0
+    assert network["balanced"]
+    count, error = network["window"]
+    truth = 8_000 * 5 / 7
+    assert abs(count - truth) <= max(5 * error, 0.002 * truth)
+
+
 def test_what_cannot_work_says_so(found):
     assert "works on a streaming DataFrame" in found["collected"]
     assert found["damaged"].startswith("PlanLogError: ")
