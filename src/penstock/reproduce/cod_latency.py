@@ -20,6 +20,8 @@ from penstock.spark.session import local_session
 FIG7_KEEP = 0.02
 FIG8_KEEP = 0.03
 FASTER = 2.25
+# Streams three times as fast as the real ones: their windows hold some hundred thousand tuples.
+COPIES = 3
 OVERHEAD = 1.1
 
 
@@ -81,7 +83,7 @@ def fig8(*, full: bool) -> Figure:
                 FIG8_KEEP,
                 windows=windows,
                 function=weighted_median,
-                copies=2,
+                copies=COPIES,
                 panes_per_batch=1 if full else 4,
             )
     finally:
@@ -91,11 +93,13 @@ def fig8(*, full: bool) -> Figure:
         if name.endswith("scalar"):
             # As in the paper, a scalar aggregate gains little: most of its time goes into preparing the window.
             continue
+        # The p95 of five windows would be the slowest of them.
+        measure = "p95" if full else "mean"
+        without, by_concept = (getattr(each[policy], measure) for policy in ("none", "CoD"))
         claims.append(
             Claim.at_least(
-                f"{name}: p95 latency without shedding ({each['none'].p95:.3f} s) against CoD's "
-                f"({each['CoD'].p95:.3f} s)",
-                each["none"].p95 / each["CoD"].p95,
+                f"{name}: {measure} latency without shedding ({without:.3f} s) against CoD's ({by_concept:.3f} s)",
+                without / by_concept,
                 FASTER,
             )
         )
@@ -114,7 +118,7 @@ def fig8(*, full: bool) -> Figure:
         for measure, label in (("mean", "mean window latency, s"), ("p95", "p95 window latency, s"))
         for policy in ("none", "Uniform", "CoD")
     ]
-    settings = {"windows": windows, "hash seed": 0} | {
+    settings = {"windows": windows, "copies of each tuple": COPIES, "hash seed": 0} | {
         f"{name}, {policy}": _told(run) for name, each in found.items() for policy, run in each.items()
     }
     return Figure("cod/fig8", settings, tuple(series), tuple(claims))
