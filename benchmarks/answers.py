@@ -41,7 +41,8 @@ def answers_with_bounds(spark: SparkSession, progress: Progress) -> Table:
     table = Table(title="Count and sum with bounds: throughput against Spark's plain ones", title_justify="left")
     for heading in ("rows", "plain", "with bounds", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
-    rows = rows_for(0.8, spark, lambda clicks, _: _windows(clicks, plain()), first_guess=1_000_000)
+    guess = rows_for(turns.TRIGGER_SECONDS, spark, lambda clicks, _: _windows(clicks, plain()), first_guess=1_000_000)
+    rows = turns.filling(spark, progress, "answers with bounds", partial(_started, plain), guess=guess)
     for name, taken in (
         (f"window sums of a stream, {rows:,} rows a batch", _streams(spark, rows, progress)),
         (f"nothing but the sums, {ROWS_IN_MEMORY:,} rows cached in memory", _cached(spark, progress)),

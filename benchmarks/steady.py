@@ -11,14 +11,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.turns import attached, in_turns, plain, ratios, told, triggered
+from benchmarks.turns import TRIGGER_SECONDS, attached, filling, in_turns, plain, ratios, told, triggered
 from benchmarks.workload import Query, costly, numbers, rows_for, shed_batch_seconds, shedder_at
 from penstock.demo.clicks import clicks_from
 
 TURNS = 40
-SIZING_ROUNDS, SIZING_TURNS = 2, 5
-# What fills a trigger of one second. That a batch overruns it does no harm: the next one comes when it is done.
-BUSY_SECONDS = 1.0
 
 
 def idle_overhead(
@@ -33,14 +30,9 @@ def idle_overhead(
     )
     for heading in ("query", "rows a batch", "plain batch", "with Penstock", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
-    rows = rows_for(BUSY_SECONDS, spark, query, first_guess=first_guess)
-    warm = {"plain": partial(_plain, query)}
-    # A warm query that reads files does more in that time, and after the first sizing it is warmer still.
-    for _ in range(SIZING_ROUNDS):
-        taken = in_turns(
-            spark, progress, f"idle overhead, {name}: size", numbers(spark, rows), warm, turns=SIZING_TURNS
-        )
-        rows = round(rows * BUSY_SECONDS / median(taken["plain"]))
+    guess = rows_for(TRIGGER_SECONDS, spark, query, first_guess=first_guess)
+    # That a batch overruns its trigger does no harm: the next one comes when it is done.
+    rows = filling(spark, progress, f"idle overhead, {name}", partial(_plain, query), guess=guess)
     both = {"plain": partial(_plain, query), "shed": partial(_attached, query)}
     taken = in_turns(spark, progress, f"idle overhead, {name}", numbers(spark, rows), both, turns=TURNS)
     table.add_row(

@@ -22,6 +22,7 @@ from rich.progress import Progress
 from scipy.stats import binom
 
 import penstock as ps
+from benchmarks.workload import numbers
 
 PARTITIONS = 2
 TRIGGER_SECONDS = 1.0
@@ -31,6 +32,8 @@ QUICK_TURNS = 100
 QUICK_TRIGGER_SECONDS = 0.1
 QUICK_SHARE = 0.01
 WARM_UP_TURNS = 5
+# After the first sizing a query is warmer still.
+SIZING_ROUNDS, SIZING_TURNS = 2, 5
 PATIENCE_SECONDS = 120.0
 
 # Starts a query on a stream, with a checkpoint folder, and stops it in the end.
@@ -57,6 +60,15 @@ def in_turns(
                 taken[name].append(seconds)
             progress.advance(task)
     return {name: seconds[WARM_UP_TURNS:] for name, seconds in taken.items()}
+
+
+def filling(spark: SparkSession, progress: Progress, title: str, start: Start, *, guess: int) -> int:
+    """Find the batch size at which a warm query that reads files fills a trigger; it does more than a cold one."""
+    rows = guess
+    for _ in range(SIZING_ROUNDS):
+        taken = in_turns(spark, progress, f"{title}: size", numbers(spark, rows), {"it": start}, turns=SIZING_TURNS)
+        rows = round(rows * TRIGGER_SECONDS / median(taken["it"]))
+    return rows
 
 
 class _Turns:
