@@ -141,6 +141,15 @@ def test_a_backlog_is_paid_once_though_the_next_batch_is_planned_before_the_last
     assert plan(late, batch_id=8).share(0) == pytest.approx(1.0)
 
 
+def test_a_backlog_larger_than_the_next_budget_leaves_half_of_it():
+    late = replace(LEARNED, fixed_seconds=1.1, partitions={0: PartitionState(backlog_seconds=0.5)})
+
+    planned = plan(late)
+
+    assert planned.budget_seconds == pytest.approx(0.2)
+    assert planned.share(0) == pytest.approx(0.1)
+
+
 def test_backlogs_stay_apart_and_sketches_merge():
     workshop = Workshop(LoadAware(), TARGET)
     planned = replace(plan(LEARNED), budget_seconds=1.0)

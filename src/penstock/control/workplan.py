@@ -86,7 +86,8 @@ class WorkPlan:
         What it still owes is taken off evenly. As a queue that is there at the start it would shut out all that arrived
         first, cheap or dear.
         """
-        owed_seconds = self.partitions.get(partition, PartitionState()).backlog_seconds
+        # At most half: it was measured against another budget, and this one may be smaller than what is owed.
+        owed_seconds = min(self.partitions.get(partition, PartitionState()).backlog_seconds, self.budget_seconds / 2)
         return (self.budget_seconds - owed_seconds) / self.interval_seconds
 
     def shedder(self, policy: TuplePolicy, constraint: Constraint, partition: int) -> np.ndarray:
