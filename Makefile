@@ -63,11 +63,20 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## See a query meet a spike and shed its way through
 	@$(BIN)/penstock demo $(ARGS)
 
-test: lint ## Lint, then run the doctests and all tests
-	@echo "doctests"
-	@$(BIN)/python -m pytest -q --doctest-modules src
-	@echo "tests"
+# Doctests wait for Spark most of the time, and the tests without Spark keep a core busy: they run side by side.
+test: lint ## Lint, then run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy
+ifdef ARGS
 	@$(BIN)/python -m pytest -q $(ARGS)
+else
+	@echo "doctests, and tests without Spark"
+	@mkdir -p build; failed=0; \
+	$(BIN)/python -m pytest -q --doctest-modules src > build/doctests.txt 2>&1 & doctests=$$!; \
+	$(BIN)/python -m pytest -q -m "not spark" || failed=1; \
+	wait $$doctests || failed=1; cat build/doctests.txt; \
+	echo "tests on Spark"; \
+	$(BIN)/python -m pytest -q -m spark || failed=1; \
+	exit $$failed
+endif
 
 lint: setup ## Check style, format and types
 	@echo "ruff check"
