@@ -137,13 +137,6 @@ def test_rates_are_not_extended_over_the_time_that_the_source_was_idle():
     assert GOVERNOR.decide(guidance, demand(30_000, waited=60.0), recent).plan.keep == pytest.approx(2 / 3)
 
 
-def test_a_source_is_not_thought_idle_because_planning_came_late():
-    guidance = replace(LEARNED, batch_id=7, committed_at=944.0, tuples_per_second=6_000.0)
-    late = replace(demand(None, waited=60.0), started_at=944.1)
-
-    assert GOVERNOR.decide(guidance, late, [decided(7, 1.0)]).expected_tuples == 360_000
-
-
 def test_a_source_is_not_thought_idle_on_guidance_that_has_not_seen_the_last_batch():
     guidance = replace(LEARNED, batch_id=6, committed_at=944.0, tuples_per_second=6_000.0)
 

@@ -172,7 +172,7 @@ class Governor:
         seen = bool(recent) and recent[-1].batch_id == guidance.batch_id
         return collecting_seconds(
             since_start=demand.waited_seconds,
-            since_commit=demand.began_at - guidance.committed_at if seen else None,
+            since_commit=demand.now - guidance.committed_at if seen else None,
             longest_batch_seconds=self.batch_seconds,
         )
 
