@@ -43,30 +43,26 @@ def count_groups(
 ) -> tuple[Quotas, np.ndarray[Any, np.dtype[np.int64]]]:
     """The first pass: groups of the batch, their quotas, and the least hash of each."""
     keys = [F.col(quoted(name)) for name in marking.key]
-    value = F.lit(0.0) if marking.value is None else F.col(quoted(marking.value)).cast("double")
-    counted = (
-        events.select(
-            F.coalesce(hashed_key(keys), F.lit(NO_KEY)).alias("key"),
-            row_hash(marking.ids(events), marking.seed).alias("hash"),
-            # What is not a number leaves a group's moments as if it were not there: infinite less infinite is NaN too.
-            F.when(value - value == 0.0, value).alias("value"),
-        )
-        .groupBy("key")
-        .agg(
-            F.count(F.lit(1)).alias("tuples"),
-            F.min("hash").alias("least"),
-            F.coalesce(F.avg("value"), F.lit(0.0)).alias("mean"),
-            F.coalesce(F.var_pop("value"), F.lit(0.0)).alias("variance"),
-        )
-        .orderBy("key")
-        .toArrow()
-    )
+    columns = [
+        F.coalesce(hashed_key(keys), F.lit(NO_KEY)).alias("key"),
+        row_hash(marking.ids(events), marking.seed).alias("hash"),
+    ]
+    found = [F.count(F.lit(1)).alias("tuples"), F.min("hash").alias("least")]
+    if policy.rule == "neyman" and marking.value is not None:
+        value = F.col(quoted(marking.value)).cast("double")
+        # What is not a number leaves a group's moments as if it were not there: infinite less infinite is NaN too.
+        columns.append(F.when(value - value == 0.0, value).alias("value"))
+        moments = {"mean": F.avg("value"), "variance": F.var_pop("value")}
+        found += [F.coalesce(moment, F.lit(0.0)).alias(name) for name, moment in moments.items()]
+    # Sorted here: Spark would count the groups once more to find out how to sort them.
+    counted = events.select(*columns).groupBy("key").agg(*found).toArrow().sort_by("key")
     counts = _ints(counted, "tuples")
+    valued = "mean" in counted.column_names
     concept = GroupConcept(
         keys=_ints(counted, "key"),
         counts=counts,
-        means=counted["mean"].to_numpy(),
-        squares=counted["variance"].to_numpy() * counts,
+        means=counted["mean"].to_numpy() if valued else np.zeros(len(counts)),
+        squares=counted["variance"].to_numpy() * counts if valued else np.zeros(len(counts)),
     )
     quotas = allocate(concept, plan.keep * concept.tuples, rule=policy.rule, wins=policy.wins)
     return quotas, _ints(counted, "least")
