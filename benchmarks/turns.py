@@ -117,7 +117,9 @@ class _Turns:
             if report and report["numInputRows"] and report["batchId"] > self._last_id.get(name, -1):
                 self._last_id[name] = report["batchId"]
                 # Spark lists the inbox for every batch, and from 32 folders on in a job of its own.
-                shutil.rmtree(self._inboxes[name] / f"turn-{turn}")
+                # Out of its sight in one step: it fails if a folder goes away bit by bit while it looks.
+                done = (self._inboxes[name] / f"turn-{turn}").rename(self._folder / "done")
+                shutil.rmtree(done)
                 return float(report["durationMs"]["triggerExecution"]) / 1000
             if not query.isActive:
                 raise RuntimeError("the query under measurement stopped") from query.exception()

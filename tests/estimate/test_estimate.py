@@ -24,9 +24,11 @@ def truth_of(y, aggregate):
 
 
 def sampled(y, keep, *, seeds, seed=0):
-    """One row per seed: survivors with their weights, the dropped ones as missing."""
+    """One sample per seed: survivors with their weights."""
     kept = np.random.default_rng(seed).random((seeds, len(y))) < keep
-    return Moments.of(np.where(kept, y, np.nan), weights=np.broadcast_to(1 / np.asarray(keep), kept.shape))
+    return Moments.of(
+        np.broadcast_to(y, kept.shape), weights=np.broadcast_to(1 / np.asarray(keep), kept.shape), kept=kept
+    )
 
 
 # --- By hand ---
@@ -98,7 +100,9 @@ def test_sums_and_counts_are_unbiased_by_group_and_behind_two_drops(aggregate):
     for number in range(3):
         of_group = kept & (group == number)
         weights = np.broadcast_to(1 / (first * second), kept.shape)
-        answers = intervals(Moments.of(np.where(of_group, y, np.nan), weights=weights), aggregate).value
+        answers = intervals(
+            Moments.of(np.broadcast_to(y, of_group.shape), weights=weights, kept=of_group), aggregate
+        ).value
         standard_error = answers.std(ddof=1) / math.sqrt(len(answers))
         assert abs(answers.mean() - truth_of(y[group == number], aggregate)) < 3 * standard_error
 
@@ -112,7 +116,7 @@ def test_sums_and_counts_are_unbiased_after_a_join_of_two_shed_streams(aggregate
     # Pairs that share a tuple share its fate, so answers scatter widely: ten times the 2,000 seeds of the other test.
     kept = (random.random((20_000, 60)) < 0.5)[:, pairs[:, 0]] & (random.random((20_000, 40)) < 0.7)[:, pairs[:, 1]]
     weights = np.full(kept.shape, 1 / (0.5 * 0.7))
-    answers = intervals(Moments.of(np.where(kept, y, np.nan), weights=weights), aggregate).value
+    answers = intervals(Moments.of(np.broadcast_to(y, kept.shape), weights=weights, kept=kept), aggregate).value
 
     standard_error = answers.std(ddof=1) / math.sqrt(len(answers))
     assert abs(answers.mean() - truth_of(y, aggregate)) < 3 * standard_error
@@ -214,6 +218,27 @@ def test_missing_and_infinite_values_are_left_out(aggregate):
     with_gaps = estimate(Moments.of([1.0, math.nan, 2.0, math.inf, -math.inf]), aggregate)
 
     assert with_gaps == estimate(Moments.of([1.0, 2.0]), aggregate)
+
+
+@pytest.mark.parametrize("valued", [0.5, 0.05])
+def test_a_sum_over_rows_of_which_most_have_no_value_covers_at_its_stated_rate(valued):
+    random = np.random.default_rng(17)
+    y = np.where(random.random(4000) < valued, random.gamma(2, 3, 4000), math.nan)
+    draws = random.random((4000, len(y))) < 0.25
+    weights = np.full(len(y), 4.0)
+    answers = [estimate(Moments.of(y[kept], weights=weights[kept]), "sum") for kept in draws]
+
+    reliable = [answer for answer in answers if answer.reliable]
+    assert len(reliable) > 0.95 * len(answers)
+    assert 0.935 <= np.mean([answer.covers(np.nansum(y)) for answer in reliable]) <= 0.965
+
+
+def test_a_sum_rests_on_rows_and_is_unknown_where_none_has_a_value():
+    gaps = estimate(Moments.of([3.0, math.nan], weights=[2.0, 4.0]), "sum")
+    nothing = estimate(Moments.of([math.nan] * 2, weights=[4.0] * 2), "sum")
+
+    assert (gaps.value, gaps.share) == (6.0, 2 / 6)
+    assert (nothing.value, nothing.share, nothing.reliable) == (None, 0.25, False)
 
 
 def test_a_sum_of_zero_has_bounds_and_no_relative_error():

@@ -42,6 +42,10 @@ class Sums(Protocol):
     """What :class:`~penstock.estimate.moments.Moments` has: of arrays, or of Spark columns."""
 
     @property
+    def rows(self) -> Number: ...  # noqa: D102
+    @property
+    def row_weight(self) -> Number: ...  # noqa: D102
+    @property
     def tuples(self) -> Number: ...  # noqa: D102
     @property
     def weighted(self) -> Any: ...  # noqa: D102 - by power of the value
@@ -55,6 +59,7 @@ class Sums(Protocol):
     def high(self) -> Number: ...  # noqa: D102
     @property
     def heaviest(self) -> Number: ...  # noqa: D102
+    def any_value(self, aggregate: Aggregate) -> Number: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +96,20 @@ PEAKS: dict[str, int] = {"count": 0, "sum": 2}
 
 
 def needed(aggregate: Aggregate, *, within: Within) -> frozenset[tuple[str, int]]:
-    """List the sums that an answer takes, by field and power of the value, for those who pay for each of them."""
-    weighted = {"count": 1, "sum": 2, "avg": 2, "variance": 3}[aggregate]
+    """List the sums that an answer takes, by field and power of the value, for those who pay for each of them.
+
+    A sum rests on rows, and shares their number and weight with whatever else is asked of the same rows.
+    """
+    weighted = {"count": (0,), "sum": (1,), "avg": (0, 1), "variance": (0, 1, 2)}[aggregate]
     spread = {"count": (0,), "sum": (2,), "avg": (0, 1, 2), "variance": (0, 1, 2, 3, 4)}[aggregate]
-    sums = {("weighted", power) for power in range(weighted)} | {("spread", power) for power in spread}
+    sums = {("weighted", power) for power in weighted} | {("spread", power) for power in spread}
+    sums |= {("rows", 0), ("row_weight", 0)} if aggregate == "sum" else {("tuples", 0)}
     if aggregate in PEAKS:
         sums.add(("peak", PEAKS[aggregate]))
     else:
         sums |= {("low", 0), ("high", 0), ("heaviest", 0)}
     if within is not None:
-        sums |= {("heaviest", 0), ("spread", 0)}
+        sums |= {("heaviest", 0), ("spread", 0), ("weighted", 0)}
     return frozenset(sums)
 
 
@@ -114,9 +123,11 @@ def interval(
     """
     require(aggregate, confidence=confidence, method=method, within=within)
     rule = METHODS[method]
-    some = sums.tuples > 0
+    # A row without a value adds nothing to a sum, as one with the value 0: what a sum rests on are rows.
+    tuples, weight = (sums.rows, sums.row_weight) if aggregate == "sum" else (sums.tuples, sums.weighted[0])
+    some = sums.any_value(aggregate)
     # No weight is below 1, so the weights add up to the number of tuples only if all are 1.
-    exact = some & (sums.weighted[0] <= sums.tuples)
+    exact = some & (weight <= tuples)
 
     def measure(answer: Number, *z: Number) -> Any:
         spread = _dot(_square(z), sums.spread[method])
@@ -138,7 +149,7 @@ def interval(
         half = _quantile(method, confidence) * algebra.sqrt(algebra.larger(spread, 0.0))
         if method == "normal":
             half = half * _widening(confidence, algebra.ratio(seen, spread))
-        enough = (spread > 0) & (spread >= rule.equals * possible) & (sums.tuples >= rule.tuples[aggregate])
+        enough = (spread > 0) & (spread >= rule.equals * possible) & (tuples >= rule.tuples[aggregate])
         if aggregate == "variance" and within is None:
             enough = exact
         judged = [algebra.where(exact, 0.0, half), algebra.where(exact | enough, True, False)]
@@ -153,7 +164,7 @@ def interval(
             lower=algebra.known(reliable, lower),
             upper=algebra.known(reliable, upper),
             relative_error=algebra.where(exact, 0.0, algebra.known(reliable, error)),
-            share=algebra.ratio(sums.tuples, sums.weighted[0]),
+            share=algebra.ratio(tuples, weight),
             reliable=reliable,
         )
 

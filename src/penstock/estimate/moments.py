@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.estimate.algebra import Number
-from penstock.estimate.interval import METHODS, PEAKS
+from penstock.estimate.interval import METHODS, PEAKS, Aggregate
 from penstock.model.errors import InvalidInputError
 
 Array = npt.NDArray[np.float64]
@@ -25,8 +25,10 @@ class Moments:
 
     Attributes
     ----------
+    rows, row_weight
+        How many survived, with a value or without, and ``sum of weight`` over them.
     tuples
-        How many survived. Values that are missing (NaN) or not finite are left out, as SQL leaves out NULL.
+        How many survived with a value. Those that are missing (NaN) or not finite are left out, as SQL leaves out NULL.
     weighted
         ``sum of weight * value**k`` for k = 0, 1, 2.
     spread
@@ -47,6 +49,8 @@ class Moments:
     85.0
     """
 
+    rows: Number
+    row_weight: Number
     tuples: Number
     weighted: tuple[Number, ...]
     spread: dict[str, tuple[Number, ...]]
@@ -56,12 +60,20 @@ class Moments:
     heaviest: Number
 
     @staticmethod
-    def of(values: npt.ArrayLike, *, weights: npt.ArrayLike | None = None) -> Moments:
-        """Sum over the last axis; without weights nothing was shed, and without a value (NaN) nothing is counted."""
+    def of(
+        values: npt.ArrayLike, *, weights: npt.ArrayLike | None = None, kept: npt.ArrayLike | None = None
+    ) -> Moments:
+        """Sum over the last axis.
+
+        Without weights nothing was shed. A row without a value (NaN) is a row all the same; one that was not ``kept``
+        is none. By default all were, and only survivors are given.
+        """
         value = np.asarray(values, dtype=float)
         weight = np.ones_like(value) if weights is None else np.broadcast_to(np.asarray(weights, float), value.shape)
         require_weights(weight)
-        present = np.isfinite(value)
+        survived = np.ones(value.shape, bool) if kept is None else np.broadcast_to(np.asarray(kept, bool), value.shape)
+        rows, row_weight = survived.sum(axis=-1), np.where(survived, weight, 0.0).sum(axis=-1)
+        present = np.isfinite(value) & survived
         weight, value = np.where(present, weight, 0.0), np.where(present, value, 0.0)
         none = ~present.any(axis=-1)
         powers = [np.ones_like(value)]
@@ -69,6 +81,8 @@ class Moments:
             powers.append(powers[-1] * value)
         factors = {name: method.factor(weight) * (weight > 1) for name, method in METHODS.items()}
         return Moments(
+            rows=_plain(rows),
+            row_weight=_plain(row_weight),
             tuples=_plain(present.sum(axis=-1)),
             weighted=tuple(_plain((weight * power).sum(axis=-1)) for power in powers[:WEIGHTED]),
             spread={
@@ -102,8 +116,14 @@ class Moments:
             for number, name in enumerate(names.tolist())
         }
 
+    def any_value(self, _: Aggregate) -> Number:
+        """Whether there is anything to answer from."""
+        return self.tuples > 0
+
     def __add__(self, other: Moments) -> Moments:
         return Moments(
+            rows=self.rows + other.rows,
+            row_weight=self.row_weight + other.row_weight,
             tuples=self.tuples + other.tuples,
             weighted=tuple(one + two for one, two in zip(self.weighted, other.weighted, strict=True)),
             spread={

@@ -59,8 +59,9 @@ def plot_figure(figure: Figure, path: Path, *, title: str) -> None:
     drawing.supxlabel("\n".join(captions), x=0.01, ha="left", fontsize="small", linespacing=1.4)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        # Without the name and version of the program that drew it.
-        drawing.savefig(path, dpi=120, metadata={"Software": None} if path.suffix == ".png" else None)
+        # Without the name and version of the program that drew it; with a long legend that reaches beyond its panel.
+        metadata = {"Software": None} if path.suffix == ".png" else None
+        drawing.savefig(path, dpi=120, metadata=metadata, bbox_inches="tight")
     except ValueError as cause:
         raise InvalidInputError(f"cannot plot to {str(path)!r}: {cause}; name a file that ends in .png") from cause
     finally:

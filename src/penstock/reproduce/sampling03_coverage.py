@@ -131,7 +131,7 @@ def _sampled(values: Values, windows: int, samples: int) -> Iterator[tuple[Value
             for keep in KEEPS:
                 kept = random.random((samples, size)) < keep
                 weights = np.broadcast_to(1 / keep, kept.shape)
-                yield window, Moments.of(np.where(kept, window, np.nan), weights=weights)
+                yield window, Moments.of(np.broadcast_to(window, kept.shape), weights=weights, kept=kept)
 
 
 def _truth(window: Values, aggregate: Aggregate) -> float:

@@ -10,7 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.estimate.algebra import Number
-from penstock.estimate.interval import METHODS
+from penstock.estimate.interval import METHODS, Aggregate
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +21,19 @@ class Moments:
     method: str
 
     @property
-    def tuples(self) -> Column:
+    def rows(self) -> Column:
         """How many survived."""
-        return self.fields("tuples")
+        return self.fields("rows0")
+
+    @property
+    def row_weight(self) -> Column:
+        """Sum of their weights."""
+        return self.fields("row_weight0")
+
+    @property
+    def tuples(self) -> Column:
+        """How many survived with a value."""
+        return self.fields("tuples0")
 
     @property
     def weighted(self) -> Mapping[int, Column]:
@@ -54,6 +64,10 @@ class Moments:
     def heaviest(self) -> Column:
         """Largest weight."""
         return self.fields("heaviest0")
+
+    def any_value(self, aggregate: Aggregate) -> Column:
+        """Whether there is anything to answer from; the sum of no value is null."""
+        return self.fields("weighted1").isNotNull() if aggregate == "sum" else self.tuples > 0
 
 
 class _Fetched(Mapping[int, Column]):
@@ -129,11 +143,20 @@ def moment_columns(
     w = F.coalesce(weight, F.lit(0.0))
     own = F.when(there, w).otherwise(F.lit(0.0))
     powers = [None, y, y * y, y * y * y, y * y * y * y]
-    # Over no row at all a sum is null in Spark, and taken for 0.
-    sums = [F.count(F.when(there, F.lit(1))).cast("double").alias("tuples")]
+    sums = []
     for field, power in sorted(needed):
         weighs = w if power else own
-        if field == "weighted":
+        if field == "rows":
+            sums.append(F.count(F.lit(1)).cast("double").alias("rows0"))
+        elif field == "row_weight":
+            sums.append(F.sum(w).alias("row_weight0"))
+        elif field == "tuples":
+            sums.append(F.count(F.when(there, F.lit(1))).cast("double").alias("tuples0"))
+        elif (field, power) == ("weighted", 1):
+            # Null over no value, which tells that there is none.
+            sums.append(F.sum(F.when(there, w * value)).alias("weighted1"))
+        elif field == "weighted":
+            # Over no row at all a sum is null in Spark, and taken for 0.
             sums.append(F.coalesce(F.sum(_times(weighs, powers[power])), F.lit(0.0)).alias(f"weighted{power}"))
         elif field in ("low", "high"):
             sums.append((F.min if field == "low" else F.max)(F.when(there, value)).alias(f"{field}0"))

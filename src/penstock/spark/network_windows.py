@@ -13,7 +13,9 @@ from penstock.spark.network_steps import AggregateStep
 
 # What formulas call the columns of a window.
 MOMENTS = {
-    "tuples": "rows",
+    "rows0": "rows",
+    "row_weight0": "count",
+    "tuples0": "rows",
     "weighted0": "count",
     "weighted1": "total",
     "normal_spread0": "count_variance",
