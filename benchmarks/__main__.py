@@ -22,6 +22,7 @@ from benchmarks.operators import wrapper_overhead
 from benchmarks.outputs import outputs_under_overload
 from benchmarks.overload import overload
 from benchmarks.roadmap import gaps, speed
+from benchmarks.spill import spilling
 from benchmarks.steady import dropped_row, idle_overhead
 from benchmarks.workload import costly, light
 from penstock.spark.packages import kafka_connector
@@ -39,6 +40,7 @@ PARTS: dict[str, Callable[[SparkSession, Progress], Iterable[Table]]] = {
     "idle": _idle,
     "overload": lambda spark, progress: [overload(spark, progress)],
     "mechanism": lambda spark, progress: [mechanisms(spark, progress)],
+    "spill": lambda spark, progress: [spilling(spark, progress)],
     "answers": lambda spark, progress: [answers_with_bounds(spark, progress)],
     "outputs": outputs_under_overload,
     "concept": lambda spark, progress: [

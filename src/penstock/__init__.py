@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         OperatorError,
         PenstockError,
         PlanLogError,
+        SpillError,
         StoreError,
         TargetMissedError,
     )
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.spark.sampler import compound_key
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
+    from penstock.spark.spill import Spill
     from penstock.spark.storepath import StorePath
     from penstock.spark.windows import join_pairs, shed_join, shed_windows
 
@@ -88,6 +90,8 @@ __all__ = [
     "RoadMap",
     "Run",
     "Shedder",
+    "Spill",
+    "SpillError",
     "Status",
     "StoreError",
     "StorePath",
@@ -154,6 +158,8 @@ _HOMES = {
     "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.runtime",
     "Shedder": "penstock.spark.shed",
+    "Spill": "penstock.spark.spill",
+    "SpillError": "penstock.model.errors",
     "Status": "penstock.spark.runtime",
     "StoreError": "penstock.model.errors",
     "StorePath": "penstock.spark.storepath",

@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="plain Spark and Penstock on the same bursty stream")
-    demo.add_argument("--seconds", type=float, default=45.0, help="length of the stream (default: %(default)g)")
+    demo.add_argument("--seconds", type=float, default=42.0, help="length of the stream (default: %(default)g)")
     demo.add_argument("--latency", type=float, default=5.0, help="latency target in seconds (default: %(default)g)")
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
     demo.add_argument(
@@ -57,7 +57,8 @@ def _backfill(chosen: argparse.Namespace) -> int:
 
     done = run_backfill(chosen.build, into=chosen.into)
     print(
-        f"{done.batches} batches read again: {done.rows:,} rows, of which {done.shed:,} had been shed; "
+        f"{done.batches} batches ({done.from_spill} from the spill, {done.batches - done.from_spill} from the source): "
+        f"{done.rows:,} rows, of which {done.shed:,} had been shed; "
         f"exact answers are in {chosen.into}/exact"
     )
     return 0

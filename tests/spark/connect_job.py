@@ -55,6 +55,29 @@ def aggregates(spark: SparkSession, folder: str) -> list[float]:
     return [row.lower, row.value, row.upper, row.share]
 
 
+def spill(spark: SparkSession, folder: str) -> dict[str, list[int]]:
+    """Rows that are stored on the server while they are shed: in all and shed, stored and by the ledger."""
+    counted = {}
+    for name in ("in the plan", "each batch"):
+        checkpoint = f"{folder}/spill-{len(counted)}"
+        options = {"spill": ps.Spill(f"{folder}/spill", rows="all")}
+        shedder = always_shedding(checkpoint, ps.Uniform(keep=0.3), **options)
+        if name == "in the plan":
+            run = shedder.start(numbers(spark).transform(shedder).writeStream.format("noop"))
+        else:
+            run = shedder.start_each_batch(
+                numbers(spark), lambda rows, _: rows.write.format("noop").mode("append").save()
+            )
+        finish_batches(run, 2)
+        stored = shedder.spilled()
+        batches = entries(checkpoint).values()
+        counted[name] = [
+            stored.count(), sum(batch.offered for batch in batches),
+            stored.where("shed").count(), sum(batch.shed for batch in batches),
+        ]  # fmt: skip
+    return counted
+
+
 def network(spark: SparkSession, folder: str) -> dict[str, object]:
     """Outputs of one query: windows, rows by value, a union and a join, with drops on their arcs."""
     built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=5, dwell_batches=0)
@@ -107,6 +130,7 @@ def main(folder: str) -> None:
     written = spark.read.parquet(target).where(F.col("value") < 5_000)
     found["each"] = [written.count() == batches[0].kept, written.agg(F.min("weight")).first()[0], batches[0].offered]
 
+    found["spill"] = spill(spark, folder)
     found["aggregates"] = aggregates(spark, folder)
     found["network"] = network(spark, folder)
     plain = always_shedding(f"{folder}/plain", ps.Uniform(keep=0.5))

@@ -12,10 +12,10 @@ from penstock.spark.planlog import PlanLog
 from penstock.spark.storepath import StorePath, place
 
 
-def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000) -> DataFrame:
+def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000, partitions: int = 2) -> DataFrame:
     """A stream of 0, 1, 2, ... with as many rows in every batch."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows_per_batch)
-    return source.option("numPartitions", 2).load()
+    return source.option("numPartitions", partitions).load()
 
 
 def known_costs(checkpoint: str | StorePath, *, name: str = "shed", **learned) -> None:

@@ -49,7 +49,7 @@ def test_after_a_burst_every_window_is_made_exact_and_a_second_time_changes_noth
     assert everything.where("shed").select("arc").distinct().collect()[0].arc == "shed"
     assert "load" in everything.where("shed").first().reason
 
-    truth = {(row.start, row.campaign): row for row in answers(_all_rows(spark, events, arrivals, tmp_path)).collect()}
+    truth = {(row.start, row.campaign): row for row in answers(all_rows(spark, events, arrivals, tmp_path)).collect()}
     exact = {(row.start, row.campaign): row for row in done.answers.collect()}
     sampled_windows = {
         row.start for row in everything.where("sampled").select(a_second().start.alias("start")).distinct().collect()
@@ -71,7 +71,7 @@ def test_after_a_burst_every_window_is_made_exact_and_a_second_time_changes_noth
     assert {(row.start, row.campaign): row for row in again.answers.collect()} == exact
 
 
-def _all_rows(spark, events, arrivals, tmp_path):
+def all_rows(spark, events, arrivals, tmp_path):
     """The whole stream, read as Spark reads it, with nothing shed."""
     path = str(tmp_path / "whole")
     query = events.writeStream.format("parquet").option("path", path).option("checkpointLocation", f"{path}-c")
@@ -85,7 +85,8 @@ def _all_rows(spark, events, arrivals, tmp_path):
 def test_what_was_not_even_read_is_backfilled_too(kafka_spark, broker, checkpoint, tmp_path):
     topic = filled_topic(broker, [20_000, 10_000])
     known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
-    shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"])
+    spill = ps.Spill(str(tmp_path / "spill"), rows="all")
+    shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"], spill=spill)
     events = shedder.read_kafka(kafka_spark, servers=broker.servers, topic=topic, starting="earliest")
 
     def by_partition(rows):
@@ -97,6 +98,9 @@ def test_what_was_not_even_read_is_backfilled_too(kafka_spark, broker, checkpoin
     done = shedder.backfill(by_partition, window=F.lit(0), into=str(tmp_path / "backfill"))
     assert {row.partition: row.rows for row in done.answers.collect()} == {0: 20_000, 1: 10_000}
     assert done.shed == batch.shed
+    # What was read is in the spill, but nobody read the rest: the source it must be.
+    assert shedder.spilled().where("batch = 0").count() == batch.read
+    assert done.from_spill == 0
 
 
 def test_without_anything_shed_there_is_nothing_to_backfill(spark, checkpoint, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +40,12 @@ def test_counts_that_died_with_the_client_are_made_again_on_the_server(found):
 
 def test_each_batch_goes_to_a_function_on_the_server(found):
     assert found["each"] == [True, 2.0, 5_000]
+
+
+def test_rows_are_spilled_on_the_server(found):
+    for stored, offered, stored_shed, shed in found["spill"].values():
+        assert stored == offered >= 10_000
+        assert stored_shed == shed > 0
 
 
 def test_aggregates_come_with_bounds(found):

@@ -21,6 +21,10 @@ class StoreError(PenstockError, OSError):
     """A store beyond the local disk is not reached, or refuses what it is asked."""
 
 
+class SpillError(PenstockError):
+    """Rows cannot be spilled, or what was spilled of a batch is not all of it."""
+
+
 class OperatorError(PenstockError):
     """An operator of the user raised, or returned what cannot be used."""
 

@@ -19,6 +19,8 @@ from penstock.spark.flags import Marking
 from penstock.spark.inplan import sample_threshold
 from penstock.spark.planner import Planner
 from penstock.spark.sampler import table_literal, table_of, threshold_of
+from penstock.spark.spill import Spill
+from penstock.spark.spillwriter import spill_shed
 from penstock.spark.twopass import mark_by_concept
 
 # Metrics of an action that ran arrive within milliseconds; without an action they never do.
@@ -31,6 +33,7 @@ class EachBatch:
 
     planner: Planner
     marking: Marking
+    spill: Spill | None = None
     write: Callable[[DataFrame, int], Any]
 
     def __call__(self, events: DataFrame, batch_id: int) -> None:
@@ -40,6 +43,10 @@ class EachBatch:
         marked = mark_planned(self.planner, self.marking, events, decision.plan, sample=sample)
         observation = Observation(self.planner.name)
         counted = marked.observe(observation, *self.marking.counts(marked))
+        if self.spill is not None:
+            counted = spill_shed(
+                counted, spill=self.spill, planner=self.planner, marking=self.marking, batch_id=batch_id
+            )
         self.write(self.marking.survivors(counted), batch_id)
         self.planner.log.record_counts(batch_id, _counts_of(observation, batch_id))
 

@@ -82,8 +82,10 @@ class Run:
         planner: Planner,
         close_gaps: Callable[[Ledger], list[Batch]],
         cost_model: CostModel | None = None,
+        tidy: Callable[[int], None] | None = None,
     ) -> None:
         self._spark = spark
+        self._tidy = tidy
         self._close_gaps = close_gaps
         self._planner = planner
         self._log = planner.log
@@ -267,6 +269,8 @@ class Run:
         self._warn_of_misses(progress)
         if batch.batch_id % PRUNE_EVERY_BATCHES == 0:
             self._prune()
+            if self._tidy is not None:
+                self._tidy(batch.batch_id)
         self._remember(batch)
 
     def _remember(self, batch: Batch) -> None:

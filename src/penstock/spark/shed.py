@@ -27,6 +27,10 @@ from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
+from penstock.spark.spill import Spill, to_spill
+from penstock.spark.spilled import prune_spill, spilled_rows
+from penstock.spark.spillwriter import spill_shed
+from penstock.spark.storedrows import check_storable
 from penstock.spark.storepath import StorePath, place, to_text
 
 
@@ -46,6 +50,7 @@ def shed(
     grace_seconds: float = 60.0,
     seed: int = 0,
     name: str = "shed",
+    spill: str | StorePath | Spill | None = None,
 ) -> Shedder:
     """Shed what does not fit, so that results leave within ``latency_seconds`` of a row's arrival.
 
@@ -78,6 +83,9 @@ def shed(
         Another seed keeps other rows.
     name
         Names the plan log within the checkpoint and the metrics in Spark's progress.
+    spill
+        Folder in which shed rows are stored as Parquet while they are shed, or a :class:`~penstock.spark.spill.Spill`
+        that says more. By default they are only counted.
 
     Examples
     --------
@@ -120,15 +128,17 @@ def shed(
             seed=seed,
             sample_keys=isinstance(policy, ConceptDriven) and policy.passes == 1,
         ),
+        spill=to_spill(spill),
     )
 
 
 class Shedder:
     """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
-    def __init__(self, *, planner: Planner, marking: Marking) -> None:
+    def __init__(self, *, planner: Planner, marking: Marking, spill: Spill | None = None) -> None:
         self._planner = planner
         self._marking = marking
+        self._spill = spill
         self._events: DataFrame | None = None
         self._plan: Column | None = None
 
@@ -146,6 +156,8 @@ class Shedder:
             events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
         )
         counted = marked.observe(self._planner.name, *self._marking.counts(marked))
+        if self._spill is not None:
+            counted = spill_shed(counted, spill=self._spill, planner=self._planner, marking=self._marking)
         return self._marking.survivors(counted)
 
     def answers(
@@ -268,7 +280,7 @@ class Shedder:
         """
         self._accept(events)
         writer = events.writeStream.foreachBatch(
-            EachBatch(planner=self._planner, marking=self._marking, write=write).__call__
+            EachBatch(planner=self._planner, marking=self._marking, spill=self._spill, write=write).__call__
         )
         if trigger:
             writer = writer.trigger(**trigger)
@@ -277,10 +289,11 @@ class Shedder:
     def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
         """Answer again, exactly, for every window in which rows were sampled.
 
-        Every batch that shed is read again from the source, as a replay would read it, and its rows are stored as
-        Parquet in ``into``/rows, with what was shed and what sampled, batch, arc and reason; so are batches beside it
-        that hold rows of the same windows. Then the query runs over them with every weight at 1. What is stored already
-        is not read again, so a backfill that was cut short goes on where it was. See ``docs/backfill.md``.
+        A batch that shed is taken from the spill, if all of its rows are there (``Spill(rows="all")``). Else it is read
+        again from the source, as a replay would read it, and its rows are stored as Parquet in ``into``/rows, with what
+        was shed and what sampled, batch, arc and reason. So are batches beside it that hold rows of the same windows.
+        Then the query runs over them with every weight at 1. What is stored already is not read again, so a backfill
+        that was cut short goes on where it was. See ``docs/backfill.md``.
 
         Parameters
         ----------
@@ -291,22 +304,42 @@ class Shedder:
         into
             Folder for the rows and the exact answers.
         """
-        if self._events is None:
+        if self._events is None and (self._spill is None or self._spill.rows != "all"):
             raise InvalidInputError("nothing was shed yet; apply this shedder to the stream that it shed: transform")
         return backfill(
-            self._events.sparkSession,
+            self._session(),
             events=self._events,
             planner=self._planner,
             marking=self._marking,
+            spill=self._spill,
             query=query,
             window=window,
             into=into,
         )
 
+    def spilled(self) -> DataFrame:
+        """Read what the spill has of committed batches.
+
+        Rows come with ``shed``, ``sampled``, ``batch``, ``arc`` and ``reason``. Each batch appears once, however often
+        it was replayed. A batch that the ledger has and the spill has not, or not all of it, is an error that names it,
+        unless it was pruned, or committed before anything was spilled.
+        """
+        if self._spill is None:
+            raise InvalidInputError("this shedder has no spill; name the folder it was run with: shed(spill=...)")
+        return spilled_rows(self._session(), planner=self._planner, spill=self._spill)
+
+    def _session(self) -> SparkSession:
+        spark = self._events.sparkSession if self._events is not None else SparkSession.getActiveSession()
+        if spark is None:
+            raise InvalidInputError("there is no Spark session yet; start one first, as with ps.local_session()")
+        return spark
+
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
         self._planner.log.verify()
-        marking = self._marking
+        marking, spill = self._marking, self._spill
+        if spill is not None:
+            spill.require_writable()
         self._planner.log.pin_sampling(
             {"row_id": list(marking.row_id), "key": list(marking.key), "seed": marking.seed, "weight": marking.weight}
         )
@@ -315,6 +348,7 @@ class Shedder:
             start=lambda: writer.option("checkpointLocation", self._planner.checkpoint.as_uri()).start(),
             planner=self._planner,
             close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
+            tidy=partial(prune_spill, spill, self._planner.checkpoint) if spill is not None else None,
         )
 
     def _accept(self, events: DataFrame) -> None:
@@ -329,6 +363,8 @@ class Shedder:
         if self._marking.key == () and _has_rates_per_key(self._planner.governor.policy):
             raise InvalidInputError("the policy has rates per key, but no key column was named; give shed(key=...)")
         self._marking.check(events)
+        if self._spill is not None:
+            check_storable(events.schema)
         self._events = events
 
 
