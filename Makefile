@@ -63,18 +63,20 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup ## See a query meet a spike and shed its way through
 	@$(BIN)/penstock demo $(ARGS)
 
-# Doctests wait for Spark most of the time, and the tests without Spark keep a core busy: they run side by side.
+# The tests without Spark keep one core busy. Beside them run the doctests, which wait for Spark most of the time, then the
+# tests on a cluster and on servers, which start one process after the other.
 test: lint ## Lint, then run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy
 ifdef ARGS
 	@$(BIN)/python -m pytest -q $(ARGS)
 else
-	@echo "doctests, and tests without Spark"
+	@echo "tests without Spark, and beside them the doctests and those on a cluster and on servers"
 	@mkdir -p build; failed=0; \
-	$(BIN)/python -m pytest -q --doctest-modules src > build/doctests.txt 2>&1 & doctests=$$!; \
+	{ beside=0; $(BIN)/python -m pytest -q --doctest-modules src || beside=1; \
+	  $(BIN)/python -m pytest -q -m "spark and apart" || beside=1; exit $$beside; } > build/beside.txt 2>&1 & beside=$$!; \
 	$(BIN)/python -m pytest -q -m "not spark" || failed=1; \
-	wait $$doctests || failed=1; cat build/doctests.txt; \
+	wait $$beside || failed=1; cat build/beside.txt; \
 	echo "tests on Spark"; \
-	$(BIN)/python -m pytest -q -m spark || failed=1; \
+	$(BIN)/python -m pytest -q -m "spark and not apart" || failed=1; \
 	exit $$failed
 endif
 

@@ -1,4 +1,4 @@
-"""The query that ``make soak`` disturbs: ``spark-submit benchmarks/soak_job.py FOLDER EPOCH CYCLES``.
+"""The query that ``make soak`` disturbs: ``spark-submit benchmarks/soak_job.py FOLDER CYCLES``.
 
 Every click has a key of its own that never comes again; bursts are 50 times the quiet rate.
 """
@@ -6,6 +6,8 @@ Every click has a key of its own that never comes again; bursts are 50 times the
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -15,11 +17,13 @@ from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import bursty_stream
 from penstock.spark.session import SHORT_BATCHES
 
-QUIET = (8.0, 1_000.0)
-BURST = (4.0, 50_000.0)
-# New JVMs compile for a while: bursts come when that is over.
-LEAD = PAUSE = (45.0, 1_000.0)
-TAIL = (20.0, 1_000.0)
+TARGET_SECONDS = 5.0
+QUIET = (8.0, 2_000.0)
+BURST = (4.0, 100_000.0)
+# New JVMs load and compile for a while: on 2 cores the first batch takes some 25 s, the next ones less and less. Bursts
+# come when that is over; after the driver is killed it has to start first, too.
+LEAD, PAUSE = (50.0, 2_000.0), (75.0, 2_000.0)
+TAIL = (20.0, 2_000.0)
 
 
 def timetable(cycles: int) -> Arrivals:
@@ -28,7 +32,23 @@ def timetable(cycles: int) -> Arrivals:
     return Arrivals.of(LEAD, *bursts, PAUSE, *bursts, TAIL)
 
 
-def main(folder: str, epoch: float, cycles: int) -> None:
+def epoch_of(folder: str) -> float | None:
+    """When the stream began (seconds since the epoch); None if it has not yet."""
+    noted = Path(folder, "epoch")
+    return float(noted.read_text()) if noted.exists() else None
+
+
+def begin(folder: str) -> float:
+    """Let the stream begin, unless a driver before this one has."""
+    if (epoch := epoch_of(folder)) is None:
+        epoch = time.time()
+        aside = Path(folder, "epoch.new")
+        aside.write_text(repr(epoch))
+        aside.replace(Path(folder, "epoch"))
+    return epoch
+
+
+def main(folder: str, cycles: int) -> None:
     builder = SparkSession.builder.appName("soak")
     settings = {**SHORT_BATCHES, "spark.sql.shuffle.partitions": "2", "spark.sql.streaming.minBatchesToRetain": "10000"}
     for name, value in settings.items():
@@ -37,7 +57,7 @@ def main(folder: str, epoch: float, cycles: int) -> None:
     spark.range(1_000).repartition(2).count()  # waits until the executors are there
     arrivals = timetable(cycles)
     shedder = ps.shed(
-        latency_seconds=5,
+        latency_seconds=TARGET_SECONDS,
         checkpoint=f"{folder}/checkpoint",
         row_id="id",
         key="id",
@@ -45,7 +65,7 @@ def main(folder: str, epoch: float, cycles: int) -> None:
         policy=ps.Priority(keep={"no such key": 1.0}),
     )
     windows = (
-        bursty_stream(spark, arrivals, epoch=epoch)
+        bursty_stream(spark, arrivals, epoch=begin(folder))
         .transform(shedder)
         .withWatermark("arrived", "1 second")
         .groupBy(F.window("arrived", "1 second"))
@@ -66,4 +86,4 @@ def main(folder: str, epoch: float, cycles: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))

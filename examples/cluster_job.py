@@ -22,7 +22,7 @@ def main(folder: str, seconds: float = 10.0) -> None:
     spark = builder.getOrCreate()
     spark.range(1_000).repartition(2).count()  # waits until the executors are there
     # New executors compile for a while: the burst comes when that is over.
-    timetable = Arrivals.of((25 + seconds, 500), (2 * seconds, 25_000), (2 * seconds, 500))
+    timetable = Arrivals.of((50 + seconds, 1_000), (2 * seconds, 100_000), (2 * seconds, 1_000))
     events = bursty_stream(spark, timetable, epoch=time.time() + 5)
     shedder = ps.shed(latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="id", arrival="arrived")
     windows = (

@@ -1,5 +1,7 @@
 """Controllers that die, and queries that were down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from penstock.model.arrivals import Arrivals
 from penstock.model.load import Cost
 from penstock.sim.engine import Engine
 from penstock.sim.machine import Machine
-from tests.sim.scenarios import QUIET, TARGET_SECONDS, between, latencies, run
+from tests.sim.scenarios import COST, NOISE, QUIET, TARGET_SECONDS, between, latencies, run
 
 HOUR = 3600.0
 # 10 ms a tuple, 60 tuples a second: utilisation 0.6 with few tuples, so that an hour of them is quick to simulate.
@@ -78,3 +80,20 @@ def test_a_short_restart_goes_on_with_what_was_learned():
     assert after[0].reason.startswith("load ")
     assert not any("cold start" in batch.reason or "not learned" in batch.reason for batch in after)
     assert np.quantile(latencies(after[1:]), 0.9) <= 1
+
+
+@pytest.mark.parametrize("trigger", [{}, {"trigger_seconds": 1}], ids=["back-to-back", "every-second"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_slow_disk_for_the_plan_log_is_learned_as_what_a_batch_costs_and_forgotten_with_it(seed, trigger):
+    """A batch waits until its plan is written: a second of it is a second for which the batch keeps less."""
+    slow = replace(COST, fixed_seconds=COST.fixed_seconds + 1.0)
+    machine = Machine({0: COST, 30: slow, 60: COST}, noise=NOISE, seed=seed)
+    batches = run((90, QUIET), machine=machine, **trigger)
+    during, after = between(batches, 30, 60), between(batches, 60)
+
+    assert not any(batch.shed for batch in between(batches, 10, 30))
+    # Noise alone makes one in twenty batches late that fill their time to the headroom.
+    assert np.quantile(latencies(during), 0.75) <= 1
+    assert latencies(during).max() <= 1.2
+    assert latencies(after).max() <= 1
+    assert [batch.batch_id - after[0].batch_id for batch in after if batch.shed] in ([], [0], [0, 1])

@@ -1,11 +1,17 @@
-"""A ledger that cannot be written, and sampling that was changed under a checkpoint."""
+"""A ledger that cannot be written, a slow disk, and sampling that was changed under a checkpoint."""
 
+import os
 import time
+from pathlib import Path
 
 import pytest
+from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.spark.ledger import Ledger
+from penstock.spark.planlog import PlanLog
+from penstock.spark.planner import Planner
+from penstock.spark.sampler import row_hash, threshold_of
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
 pytestmark = pytest.mark.spark
@@ -33,6 +39,52 @@ def test_a_ledger_that_cannot_be_written_is_said_and_made_up_for_later(spark, ch
     assert run.status.note == ""
     assert [batch.batch_id for batch in batches] == list(range(len(batches)))
     assert caplog.text.count("No space left on device") < 5  # said, not shouted
+
+
+def slow_planner(planner, seconds):
+    """A planner whose every write takes so long; its class is local, so that workers get it by value."""
+
+    class SlowPlanner(Planner):
+        @property
+        def log(self):
+            return SlowLog(self.checkpoint / "penstock" / self.name)
+
+    class SlowLog(PlanLog):
+        def record(self, decision):
+            synced = os.fsync
+
+            def slow(descriptor):
+                time.sleep(seconds)
+                synced(descriptor)
+
+            os.fsync = slow
+            try:
+                return super().record(decision)
+            finally:
+                os.fsync = synced
+
+    return SlowPlanner(checkpoint=planner.checkpoint, governor=planner.governor, name=planner.name)
+
+
+@pytest.mark.parametrize("each_batch", [False, True], ids=["in the query", "foreachBatch"])
+def test_a_slow_disk_for_the_plan_log_holds_batches_up_and_loses_none(spark, checkpoint, tmp_path, each_batch):
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5))
+    shedder._planner = slow_planner(shedder._planner, seconds=0.5)
+    events, out = numbers(spark, rows_per_batch=1_000), str(tmp_path / "out")
+    if each_batch:
+        run = shedder.start_each_batch(events, lambda rows, _: rows.write.mode("append").parquet(out))
+    else:
+        run = shedder.start(events.transform(shedder).writeStream.format("parquet").option("path", out))
+    batches = finish_batches(run, 3)
+
+    assert [batch.batch_id for batch in batches] == list(range(len(batches)))
+    logged = PlanLog(Path(checkpoint, "penstock", "shed"))
+    assert all(logged.decision(batch.batch_id).plan.keep == 0.5 for batch in batches)
+    numbered = spark.range(len(batches) * 1_000).withColumnRenamed("id", "value")
+    kept = numbered.where(row_hash([F.col("value")], 0) < threshold_of(0.5))
+    written = spark.read.parquet(out).select("value").where(F.col("value") < len(batches) * 1_000)
+    assert sorted(written.collect()) == sorted(kept.collect())
+    assert sum(batch.kept for batch in batches) == kept.count()
 
 
 def test_another_row_id_key_or_seed_on_the_same_checkpoint_is_refused(spark, checkpoint):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyspark
@@ -23,7 +24,16 @@ START_SECONDS = 60.0
 class Cluster:
     """Start a master and workers, and stop them at the end of the ``with`` block.
 
-    Workers and the executors they start run the Python of this process.
+    Workers and the executors they start run the Python of this process. Each worker has a loopback address of its own,
+    so that Spark takes them for two machines: it runs no speculative copy of a task on the machine of the first one.
+
+    Parameters
+    ----------
+    workers, cores, memory
+        How many workers, and what each has to give to executors.
+    hidden
+        Folders that master, workers and executors do not see, as if they were on the disk of another machine: an empty
+        one is mounted over each, in a mount namespace of their own (Linux, with ``unshare``).
 
     Examples
     --------
@@ -31,12 +41,14 @@ class Cluster:
     ...     cluster.submit("job.py", "/shared/checkpoint").wait()
     """
 
-    def __init__(self, *, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+    def __init__(self, *, workers: int = 2, cores: int = 1, memory: str = "1g", hidden: Sequence[Path] = ()) -> None:
+        self._hidden = [str(folder) for folder in hidden]
         self._workers = workers
         self._cores = cores
         self._memory = memory
         self._folder = tempfile.TemporaryDirectory(prefix="penstock-cluster-", ignore_cleanup_errors=True)
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._jobs: list[subprocess.Popen[bytes]] = []
 
     @property
     def master(self) -> str:
@@ -52,22 +64,29 @@ class Cluster:
         require_java()
         self._port, *web_ports = free_ports(2 + self._workers)
         package = "org.apache.spark.deploy"
-        address = ["--host", "127.0.0.1", "--webui-port"]
-        self._start(f"{package}.master.Master", *address, str(web_ports[0]), "--port", str(self._port))
+        ports = ["--port", str(self._port), "--webui-port", str(web_ports[0])]
+        self._start(f"{package}.master.Master", "--host", "127.0.0.1", *ports)
         self._await_master()
         for number in range(self._workers):
             work = str(Path(self._folder.name) / f"worker-{number}")
             sizes = ["--cores", str(self._cores), "--memory", self._memory, "--work-dir", work]
-            self._start(f"{package}.worker.Worker", *address, str(web_ports[1 + number]), *sizes, self.master)
+            host = _worker_host(number)
+            address = ["--host", host, "--webui-port", str(web_ports[1 + number])]
+            self._start(f"{package}.worker.Worker", *address, *sizes, self.master, host=host)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in reversed(self._processes):
+        for process in reversed([*self._processes, *self._jobs]):
             _end(process)
         self._folder.cleanup()
 
-    def submit(self, script: str, *arguments: str, settings: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Submit a job with ``spark-submit``; its driver is the process that is returned."""
+    def submit(
+        self, script: str, *arguments: str, settings: dict[str, str] | None = None, folder: Path | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Submit a job with ``spark-submit``; its driver is the process that is returned.
+
+        With ``folder`` the driver works there and has its temporary files there.
+        """
         wanted = {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -75,10 +94,17 @@ class Cluster:
             "spark.executor.memory": "700m",
             **(settings or {}),
         }
+        environment = _environment()
+        if folder is not None:
+            java = "spark.driver.extraJavaOptions"
+            wanted[java] = f"{wanted.get(java, '')} -Djava.io.tmpdir={folder}".strip()
+            environment |= {"TMPDIR": str(folder), "SPARK_LOCAL_DIRS": str(folder)}
         options = [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
         command = [_spark("spark-submit"), "--master", self.master, *options, script, *arguments]
         with self.log_path.open("ab") as log:
-            return subprocess.Popen(command, stderr=log, env=_environment(), start_new_session=True)
+            job = subprocess.Popen(command, stderr=log, env=environment, start_new_session=True, cwd=folder)
+        self._jobs.append(job)
+        return job
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker and its executors, as if its machine had lost power."""
@@ -91,14 +117,19 @@ class Cluster:
                 continue
         process.wait()
 
-    def _start(self, main_class: str, *arguments: str) -> None:
+    def _start(self, main_class: str, *arguments: str, host: str = "127.0.0.1") -> None:
         with self.log_path.open("ab") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [_spark("spark-class"), main_class, *arguments],
+                    [*_hiding(self._hidden), _spark("spark-class"), main_class, *arguments],
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=_environment(),
+                    # Master and workers do little: to compile it well would take time from the executors.
+                    env={
+                        **_environment(),
+                        "SPARK_LOCAL_IP": host,
+                        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                    },
                     start_new_session=True,
                 )
             )
@@ -115,6 +146,22 @@ class Cluster:
                 self.__exit__()
                 raise EnvironmentMissingError(f"the master of the cluster did not start; it said: {told}")
             time.sleep(0.2)
+
+
+def _worker_host(number: int) -> str:
+    # Linux answers on all of 127.0.0.0/8; elsewhere there is but one loopback address.
+    return f"127.0.0.{2 + number}" if sys.platform == "linux" else "127.0.0.1"
+
+
+def _hiding(folders: list[str]) -> list[str]:
+    """Command that runs another one with an empty folder mounted over each of these, for it alone."""
+    if not folders:
+        return []
+    count = str(len(folders))
+    script = (
+        'n=$1; shift; while [ $n -gt 0 ]; do mount -t tmpfs none "$1" || exit 1; shift; n=$((n-1)); done; exec "$@"'
+    )
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", count, *folders]
 
 
 def _spark(command: str) -> str:
