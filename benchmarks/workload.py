@@ -67,7 +67,7 @@ def shed_batch_seconds(
         return seconds
 
 
-def shedder_at(folder: str, keep: float | None, *, row_id: str = "id") -> ps.Shedder:
+def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps.Spill | None = None) -> ps.Shedder:
     """A shedder whose target is far away, or one for which every load is too much."""
     if keep is None:
         return ps.shed(latency_seconds=600, checkpoint=folder, row_id=row_id, probe_tuples=10**9)
@@ -76,7 +76,7 @@ def shedder_at(folder: str, keep: float | None, *, row_id: str = "id") -> ps.She
         Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0)
     )
     policy = ps.Uniform(keep=keep, min_keep=0.0)
-    return ps.shed(latency_seconds=5, checkpoint=folder, row_id=row_id, policy=policy, headroom=1e-9)
+    return ps.shed(latency_seconds=5, checkpoint=folder, row_id=row_id, policy=policy, headroom=1e-9, spill=spill)
 
 
 def batch_seconds(query: StreamingQuery, batches: int) -> list[float]:

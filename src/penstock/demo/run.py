@@ -29,8 +29,10 @@ TRIGGER = "1 second"
 LEAD_SECONDS = 3.0
 # Enough for Java's compilers to settle; less, and the machine looks half as fast as it is.
 FIRST_GUESS_TUPLES = 10_000
-CALIBRATION_BATCHES = 6
-CALIBRATION_SECONDS = 10.0
+CALIBRATION_BATCHES = 5
+CALIBRATION_SECONDS = 8.0
+# A burst makes large batches, in which what a batch costs beside its tuples no longer shows.
+LARGE_BATCH_SECONDS = 3.0
 
 OnProgress = Callable[[float], None]
 
@@ -55,7 +57,7 @@ def capacity_tuples_per_second(spark: SparkSession) -> float:
     The shed query runs as well, so that both runs find workers started and code compiled.
     """
     rate = _steady_rate(spark, rows_per_batch=FIRST_GUESS_TUPLES)
-    rate = _steady_rate(spark, rows_per_batch=round(1.5 * rate))
+    rate = _steady_rate(spark, rows_per_batch=round(LARGE_BATCH_SECONDS * rate))
     run_penstock(spark, Arrivals.of((3.0, rate / 2)), lambda _: None, latency_seconds=5.0)
     return rate
 
@@ -70,7 +72,7 @@ def _steady_rate(spark: SparkSession, *, rows_per_batch: int) -> float:
         finally:
             query.stop()
     batches = committed_batches(query.recentProgress)
-    return rows_per_batch / median(batch.committed_at - batch.started_at for batch in batches[-4:])
+    return rows_per_batch / median(batch.committed_at - batch.started_at for batch in batches[-3:])
 
 
 def _await_batches(query: StreamingQuery, batches: int, seconds: float) -> None:

@@ -9,7 +9,7 @@ from penstock.model.arrivals import Arrivals
 PHASES = ("before", "during", "after")
 BURST = 5
 # Shares of the stream's length. It starts slowly: no query knows what a tuple costs before it has run a few batches.
-LEAD_IN, QUIET, IN_BURST, QUIET_AGAIN = 0.08, 0.24, 0.38, 0.30
+LEAD_IN, QUIET, IN_BURST, QUIET_AGAIN = 0.08, 0.20, 0.48, 0.24
 LEAD_IN_LOAD = 0.25
 
 
@@ -17,7 +17,7 @@ def timetable(*, seconds: float, quiet_tuples_per_second: float) -> Arrivals:
     """Lay out a stream of this length.
 
     >>> [round(low) for low, _ in phase_edges(timetable(seconds=50, quiet_tuples_per_second=1000))]
-    [0, 16, 35]
+    [0, 14, 38]
     """
     return Arrivals.of(
         (LEAD_IN * seconds, LEAD_IN_LOAD * quiet_tuples_per_second),
