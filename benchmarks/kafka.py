@@ -108,6 +108,11 @@ class Watch:
             found.append((times[at] - arrived)[arrived >= since])
         return np.concatenate(found)
 
+    def committed_per_second(self, since: float) -> float:
+        """Rows that a second of the step committed."""
+        (first, _, begun), (last, _, ended) = next(each for each in self.seen if each[0] >= since), self.seen[-1]
+        return float(np.sum(ended) - np.sum(begun)) / (last - first)
+
 
 def peak_tuples_per_second(spark: SparkSession, broker: Broker) -> float:
     """What plain Spark takes from Kafka a second, from a backlog, once warm."""
@@ -164,6 +169,7 @@ def one_run(spark: SparkSession, broker: Broker, topic: str, peak: float, *, she
         "p50": float(np.percentile(latencies, 50)),
         "p95": float(np.percentile(latencies, 95)),
         "kept": kept,
+        "into answers": kept * watch.committed_per_second(step),
         "offered": arrivals.total_tuples,
     }
 
@@ -180,6 +186,7 @@ def kafka(progress: Progress, spark: SparkSession) -> Table:
         table = Table(title=title, title_justify="left")
         for heading in (
             "run", "worst lag of partitions 0 to 3, rows", "growth of lag, rows/s", "latency p50", "p95", "kept",
+            "rows/s into answers",
         ):  # fmt: skip
             table.add_column(heading, justify="right")
         names = (f"plain, maxOffsetsPerTrigger={int(peak):,}", "Penstock")
@@ -190,6 +197,7 @@ def kafka(progress: Progress, spark: SparkSession) -> Table:
                 " ".join(f"{lag:,.0f}" for lag in told["worst lag"]),  # type: ignore[attr-defined]
                 " ".join(f"{lag:,.0f}" for lag in told["growth"]),  # type: ignore[attr-defined]
                 f"{told['p50']:.2f} s", f"{told['p95']:.2f} s", f"{told['kept']:.1%}",
+                f"{told['into answers']:,.0f}",
             )  # fmt: skip
             progress.advance(task)
     return table
