@@ -9,6 +9,10 @@ ARGS  ?=
 # The interpreter that .venv is made with: the first of these that is fit.
 CANDIDATES := $(or $(PYTHON),python3.11 python3)
 
+# What Python imports it compiles once, and every Python worker of Spark imports it again: without that, a worker of Spark
+# Connect takes longer to start than Spark waits for it.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A checkout that was moved or copied has an environment that still points to the old place.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
 .PHONY: $(STAMP)
