@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -54,9 +54,13 @@ class Recovery:
             told = f"{self.late} of {self.batches} batches were late"
             return f"{self.fault.what}: latency was NOT back inside the target by the end; {told}"
         return (
-            f"{self.fault.what}: {self.late} batches late, {self.worst_seconds:.1f} s at worst; "
-            f"inside the target {self.back_seconds:.1f} s and {self.back_batches} batches after it"
+            f"{self.fault.what}: {_batches(self.late)} late, {self.worst_seconds:.1f} s at worst; "
+            f"inside the target {self.back_seconds:.1f} s and {_batches(self.back_batches)} after it"
         )
+
+
+def _batches(count: int | None) -> str:
+    return f"{count} batch" if count == 1 else f"{count} batches"
 
 
 def recoveries(batches: Iterable[Batch], faults: Sequence[Fault], *, target_seconds: float) -> list[Recovery]:
@@ -122,13 +126,17 @@ def undisturbed(batches: Iterable[Batch], *, before: float) -> str:
     )
 
 
-def recovery_table(found: Sequence[Recovery], *, since: float, target_seconds: float) -> Table:
-    """A row per fault; ``since`` is when the stream began."""
+def recovery_table(
+    found: Sequence[Recovery], *, since: float, target_seconds: float, evidence: Mapping[str, str]
+) -> Table:
+    """A row per fault; ``since`` is when the stream began, ``evidence`` what shows that a fault did strike."""
     table = Table(title=f"latency against its target of {target_seconds:g} s", title_justify="left")
-    for heading in ("fault", "at", "batches", "late", "worst latency", "back inside after"):
-        table.add_column(heading, justify="left" if heading == "fault" else "right")
+    for heading in ("fault", "seen", "at", "batches", "late", "worst latency", "back inside after"):
+        table.add_column(heading, justify="left" if heading in ("fault", "seen") else "right")
     for each in found:
         worst = "-" if each.worst_seconds is None else f"{each.worst_seconds:.1f} s"
-        back = f"{each.back_seconds:.1f} s, {each.back_batches} batches" if each.is_back else "NEVER"
-        table.add_row(each.fault.what, f"{each.fault.at - since:.0f} s", str(each.batches), str(each.late), worst, back)
+        back = f"{each.back_seconds:.1f} s, {_batches(each.back_batches)}" if each.is_back else "NEVER"
+        what = each.fault.what
+        struck_at = f"{each.fault.at - since:.0f} s"
+        table.add_row(what, evidence[what] or "NO", struck_at, str(each.batches), str(each.late), worst, back)
     return table

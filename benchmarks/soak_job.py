@@ -1,4 +1,4 @@
-"""The query that ``make soak`` disturbs: ``spark-submit benchmarks/soak_job.py FOLDER CYCLES``.
+"""The query that ``make soak`` disturbs: ``spark-submit benchmarks/soak_job.py FOLDER``, with this project on the path.
 
 Every click has a key of its own that never comes again; bursts are 50 times the quiet rate.
 """
@@ -13,23 +13,26 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.model.arrivals import Arrivals
+from benchmarks import switches as faults
+from benchmarks.soak_plan import GRACE_SECONDS, TARGET_SECONDS, timetable
+from penstock.control.controller import Controller
 from penstock.spark.bursty import bursty_stream
 from penstock.spark.session import SHORT_BATCHES
 
-TARGET_SECONDS = 5.0
-QUIET = (8.0, 2_000.0)
-BURST = (4.0, 100_000.0)
-# New JVMs load and compile for a while: on 2 cores the first batch takes some 25 s, the next ones less and less. Bursts
-# come when that is over; after the driver is killed it has to start first, too.
-LEAD, PAUSE = (50.0, 2_000.0), (75.0, 2_000.0)
-TAIL = (20.0, 2_000.0)
+ROOT = str(Path(__file__).resolve().parents[1])
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "200ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.minTaskRuntime": "1s",
+    # A stage of one task, such as the one that fetches the plan, has no others to be compared with.
+    "spark.speculation.task.duration.threshold": "1s",
+}
 
 
-def timetable(cycles: int) -> Arrivals:
-    """So many bursts, then a pause in which the driver is killed and comes back, and as many bursts again."""
-    bursts = [phase for _ in range(cycles) for phase in (QUIET, BURST)]
-    return Arrivals.of(LEAD, *bursts, PAUSE, *bursts, TAIL)
+def switches_of(folder: str) -> Path:
+    """Where the faults of a job are switched on."""
+    return Path(folder, "switches")
 
 
 def epoch_of(folder: str) -> float | None:
@@ -48,14 +51,36 @@ def begin(folder: str) -> float:
     return epoch
 
 
-def main(folder: str, cycles: int) -> None:
+def mortal(switches: faults.Switches) -> None:
+    """Let the controller fail when it is switched so."""
+    learn = Controller.learn
+
+    def fail_or_learn(*arguments: object, **named: object) -> None:
+        if switches.value(faults.CONTROLLER) is not None:
+            switches.note(faults.CONTROLLER)
+            raise ArithmeticError("injected")
+        learn(*arguments, **named)  # type: ignore[arg-type]
+
+    Controller.learn = fail_or_learn  # type: ignore[method-assign, assignment]
+
+
+def main(folder: str) -> None:
+    mortal(faults.install(switches_of(folder)))
     builder = SparkSession.builder.appName("soak")
-    settings = {**SHORT_BATCHES, "spark.sql.shuffle.partitions": "2", "spark.sql.streaming.minBatchesToRetain": "10000"}
+    settings = {
+        **SHORT_BATCHES,
+        **SPECULATION,
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.streaming.minBatchesToRetain": "10000",
+        "spark.python.daemon.module": faults.__name__,
+        "spark.executorEnv.PYTHONPATH": ROOT,
+        f"spark.executorEnv.{faults.VARIABLE}": str(switches_of(folder)),
+    }
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.range(1_000).repartition(2).count()  # waits until the executors are there
-    arrivals = timetable(cycles)
+    arrivals = timetable()
     shedder = ps.shed(
         latency_seconds=TARGET_SECONDS,
         checkpoint=f"{folder}/checkpoint",
@@ -63,6 +88,7 @@ def main(folder: str, cycles: int) -> None:
         key="id",
         arrival="arrived",
         policy=ps.Priority(keep={"no such key": 1.0}),
+        grace_seconds=GRACE_SECONDS,
     )
     windows = (
         bursty_stream(spark, arrivals, epoch=begin(folder))
@@ -86,4 +112,4 @@ def main(folder: str, cycles: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1])

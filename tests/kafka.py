@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import SparkSession
 
-from penstock.demo.broker import Broker
+from penstock.demo.broker import Broker, broker_jars
 from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.packages import kafka_connector
 
@@ -24,6 +24,13 @@ def unless_missing(start, *, what="Kafka"):
         if os.environ.get("CI") == "true":
             pytest.fail(f"with CI=true the tests of {what} must run: {missing}")
         pytest.skip(f"no {what}: {missing}")
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> None:
+    """For tests whose own processes start a broker and connect to it."""
+    unless_missing(broker_jars)
+    unless_missing(kafka_connector)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -18,8 +20,6 @@ def output_of(script):
     return done.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 def test_the_example_counts_its_clicks_and_says_what_it_shed():
     shortened = "from examples import clicks; clicks.main(seconds=3.0)"
     told = output_of(shortened)
@@ -27,17 +27,13 @@ def test_the_example_counts_its_clicks_and_says_what_it_shed():
     assert "sum(shed)" in told
 
 
-@pytest.mark.slow
-@pytest.mark.spark
-def test_the_kafka_example_is_verified_by_a_consumer_that_is_not_spark(broker, kafka_spark):
+def test_the_kafka_example_is_verified_by_a_consumer_that_is_not_spark(kafka_jars):
     shortened = "from examples import kafka_to_kafka; kafka_to_kafka.main(seconds=2.0, warm_up_seconds=4.0)"
     told = output_of(shortened)
     assert "116,000 offered = " in told
     assert " answers, 0 of them doubled" in told
 
 
-@pytest.mark.slow
-@pytest.mark.spark
 def test_the_network_of_the_example_answers_through_the_burst():
     shortened = "from examples import network; network.main(seconds=2.0, burst=20_000)"
     told = output_of(shortened)

@@ -1,10 +1,13 @@
 """How the soak tells from a ledger whether latency came back."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 from benchmarks.recovery import Fault, recoveries, recovery_table, undisturbed
-from benchmarks.soak import ANOTHER_BURST, DRIVER_HELD_UP, DRIVER_KILLED, WORKER_KILLED, schedule
-from benchmarks.soak_job import timetable
+from benchmarks.soak_job import ROOT
+from benchmarks.soak_plan import schedule, timetable
+from benchmarks.switches import CLOCK, FULL_DISK, SLOW_DISK, Switches
 from penstock.model.batch import Batch
 
 
@@ -59,9 +62,9 @@ def test_batches_of_unknown_latency_say_nothing():
 
 def test_the_table_names_what_never_came_back():
     found = recoveries(ran(2, 7), [Fault(what="a worker is killed", at=1.5)], target_seconds=5.0)
-    table = recovery_table(found, since=1.0, target_seconds=5.0)
+    table = recovery_table(found, since=1.0, target_seconds=5.0, evidence={"a worker is killed": ""})
     assert [list(column.cells) for column in table.columns] == [
-        ["a worker is killed"], ["0 s"], ["1"], ["1"], ["7.0 s"], ["NEVER"],
+        ["a worker is killed"], ["NO"], ["0 s"], ["1"], ["1"], ["7.0 s"], ["NEVER"],
     ]  # fmt: skip
     assert "NOT back inside the target" in str(found[0])
 
@@ -75,13 +78,37 @@ def test_what_ran_before_anything_happened_is_told_with_its_slow_start():
     assert undisturbed(batches, before=0.1) == "undisturbed: no batch"
 
 
-def test_the_soak_has_every_fault_in_its_time_and_a_burst_for_every_other():
-    at = {what: at for at, what in schedule(2)}
-    assert [what for _, what in schedule(2)] == [
-        WORKER_KILLED, ANOTHER_BURST, DRIVER_KILLED, DRIVER_HELD_UP, ANOTHER_BURST,
-    ]  # fmt: skip
-    arrivals = timetable(2)
-    for what in (WORKER_KILLED, DRIVER_HELD_UP):
-        burst = arrivals.count_at(at[what] + 1) - arrivals.count_at(at[what])
-        quiet = arrivals.count_at(at[what] - 2) - arrivals.count_at(at[what] - 3)
+def test_the_soak_strikes_in_a_burst_where_it_says_so_and_in_order():
+    happens, arrivals = list(schedule()), timetable()
+    assert [at for at, _ in happens] == sorted(at for at, _ in happens)
+    assert happens[-1][0] < arrivals.total_seconds
+    in_bursts = [at for at, what in happens if "in a burst" in what]
+    assert len(in_bursts) == 7
+    for at in in_bursts:
+        burst = arrivals.count_at(at + 1) - arrivals.count_at(at)
+        quiet = arrivals.count_at(at - 2) - arrivals.count_at(at - 3)
         assert burst == 50 * quiet
+
+
+def test_switches_act_in_the_process_that_heeds_them_and_leave_a_note(tmp_path):
+    script = """
+import os, sys, time
+from benchmarks import switches
+real = time.time()
+heeded = switches.install(sys.argv[1])
+assert abs(time.time() - real) < 60
+heeded.turn(switches.CLOCK, "3600")
+assert time.time() - real > 3_000
+heeded.turn(switches.CLOCK, None)
+assert abs(time.time() - real) < 60
+heeded.turn(switches.FULL_DISK, "full")
+try:
+    os.fsync(os.open(sys.argv[1] + "/file", os.O_CREAT | os.O_WRONLY))
+except OSError as full:
+    print(full)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "No space left on device" in done.stdout
+    switches = Switches(tmp_path)
+    assert [switches.acted(name) for name in (CLOCK, FULL_DISK, SLOW_DISK)] == [True, True, False]

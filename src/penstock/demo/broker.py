@@ -67,8 +67,7 @@ class Broker:
     def __enter__(self) -> Broker:
         require_java()
         kafka_client()
-        jars = fetch([f"org.apache.kafka:kafka_2.13:{VERSION}"], cache() / f"broker-{VERSION}", transitive=True)
-        self._class_path = os.pathsep.join(str(jar) for jar in jars)
+        self._class_path = os.pathsep.join(str(jar) for jar in broker_jars())
         port, controller_port = self._ports
         text = _PROPERTIES.format(port=port, controller_port=controller_port, folder=self._folder.name)
         self._properties = Path(self._folder.name) / "server.properties"
@@ -134,6 +133,11 @@ class Broker:
         with self.log_path.open("ab") as log:
             # A session of its own: Ctrl-C at the terminal ends the example, which then stops the broker in order.
             return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def broker_jars() -> tuple[Path, ...]:
+    """Fetch the jars of the broker, or find them in the cache."""
+    return fetch([f"org.apache.kafka:kafka_2.13:{VERSION}"], cache() / f"broker-{VERSION}", transitive=True)
 
 
 def free_ports(count: int) -> list[int]:

@@ -81,11 +81,17 @@ class Cluster:
         self._folder.cleanup()
 
     def submit(
-        self, script: str, *arguments: str, settings: dict[str, str] | None = None, folder: Path | None = None
+        self,
+        script: str,
+        *arguments: str,
+        settings: dict[str, str] | None = None,
+        folder: Path | None = None,
+        quiet: bool = False,
     ) -> subprocess.Popen[bytes]:
         """Submit a job with ``spark-submit``; its driver is the process that is returned.
 
-        With ``folder`` the driver works there and has its temporary files there.
+        With ``folder`` the driver works there and has its temporary files there. With ``quiet`` what the job prints
+        goes to the log, and so do the errors of its Python, which Spark prints with it.
         """
         wanted = {
             "spark.driver.host": "127.0.0.1",
@@ -102,20 +108,30 @@ class Cluster:
         options = [part for name, value in wanted.items() for part in ("--conf", f"{name}={value}")]
         command = [_spark("spark-submit"), "--master", self.master, *options, script, *arguments]
         with self.log_path.open("ab") as log:
-            job = subprocess.Popen(command, stderr=log, env=environment, start_new_session=True, cwd=folder)
+            printed = log if quiet else None
+            job = subprocess.Popen(
+                command, stdout=printed, stderr=log, env=environment, start_new_session=True, cwd=folder
+            )
         self._jobs.append(job)
         return job
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker and its executors, as if its machine had lost power."""
         process = self._processes[1 + number]
-        executors = _descendants(process.pid)
+        executors = _descendants(process.pid, _processes())
         for each in (process.pid, *executors):
             try:
                 os.kill(each, signal.SIGKILL)
             except ProcessLookupError:
                 continue
         process.wait()
+
+    def python_workers(self, number: int) -> list[int]:
+        """Processes that run Python for the executors of a worker, without the daemons that they are forked from."""
+        listed = _processes()
+        python = {pid for pid, (_, program) in listed.items() if program.startswith("python")}
+        below = _descendants(self._processes[1 + number].pid, listed)
+        return [pid for pid in below if pid in python and listed[pid][0] in python]
 
     def _start(self, main_class: str, *arguments: str, host: str = "127.0.0.1") -> None:
         with self.log_path.open("ab") as log:
@@ -173,9 +189,15 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def _descendants(pid: int) -> list[int]:
-    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, text=True, check=True)  # noqa: S607
-    parents = {int(child): int(parent) for child, parent in (line.split() for line in listed.stdout.splitlines())}
+def _processes() -> dict[int, tuple[int, str]]:
+    """Parent and program of every process of this machine."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,comm="], capture_output=True, text=True, check=True)  # noqa: S607
+    fields = (line.split(maxsplit=2) for line in listed.stdout.splitlines())
+    return {int(pid): (int(parent), program) for pid, parent, program in fields}
+
+
+def _descendants(pid: int, listed: dict[int, tuple[int, str]]) -> list[int]:
+    parents = {child: parent for child, (parent, _) in listed.items()}
     found, grew = {pid}, True
     while grew:
         fresh = {child for child, parent in parents.items() if parent in found} - found

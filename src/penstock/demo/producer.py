@@ -51,6 +51,7 @@ def produce(servers: str, topic: str, arrivals: Arrivals, *, epoch: float, share
             "linger.ms": 20,
             "queue.buffering.max.messages": 1_000_000,
             "compression.type": "lz4",
+            "log_level": 2,  # a broker that is away is tried again, and not worth a line each time
         }
     )
     pattern = partition_pattern(shares)
