@@ -35,6 +35,7 @@ from penstock.spark.session import local_session
 
 JOB = Path(__file__).with_name("soak_job.py")
 START_SECONDS = 120.0
+TASK_LOST, LOSING_TRIES = "Lost task", 20
 REFUSED = "is truncated or not JSON"
 ROLES = (
     ("driver, JVM", "org.apache.spark.deploy.SparkSubmit"),
@@ -118,14 +119,14 @@ class Soak:
             return f"{count} {told}" if count else ""
 
         return {
-            plan.TASKS_LOST: counted(plan.TASKS_LOST, "Lost task", "tasks lost"),
+            plan.TASKS_LOST: counted(plan.TASKS_LOST, TASK_LOST, "tasks lost"),
             plan.TASKS_HANG: counted(plan.TASKS_HANG, "as speculatable", "tasks copied"),
             plan.WORKER_KILLED: counted(plan.WORKER_KILLED, "Removing worker", "worker missed"),
             plan.SLOW_DISK: "writes held up" if self._switches.acted(faults.SLOW_DISK) else "",
             plan.CLOCK_AHEAD: f"{len(ahead)} plans dated an hour ahead" if ahead else "",
             plan.CLOCK_BACK: f"{len(ahead)} plans dated an hour ahead before" if ahead else "",
             plan.CONTROLLER_DEAD: f"{len(silent)} batches kept whole, and said so" if silent else "",
-            plan.DRIVER_KILLED: f"{sum(batch.recounted for batch in batches)} batches counted again",
+            plan.DRIVER_KILLED: "killed and started",
             plan.DRIVER_HELD_UP: "held up",
             plan.DISK_FULL: (
                 "stopped, refused, started"
@@ -151,7 +152,13 @@ class Soak:
         }[what]()
 
     def _lose_tasks(self) -> None:
-        self._signal_workers(signal.SIGKILL, *range(2))
+        """Kill Python workers until one had a task: Spark just replaces one that is found dead before its next task."""
+        began = self._log_began[-1]
+        for _ in range(LOSING_TRIES):
+            self._signal_workers(signal.SIGKILL, *range(2))
+            time.sleep(0.2)
+            if TASK_LOST in self._log()[began:]:
+                return
 
     def _hang_tasks(self) -> None:
         self._signal_workers(signal.SIGSTOP, 0)
