@@ -29,6 +29,7 @@ setup: $(STAMP) ## Create .venv and install everything at the pinned versions
 	@:
 
 # Python compiles what it imports; to compile everything beforehand would take a third of the time.
+# Spark comes as a source archive, which pip builds on one core; meanwhile the other core installs the rest.
 # .venv/.installing marks an installation under way: where it was left over, the environment is half-made and is built anew.
 $(STAMP): pyproject.toml constraints.txt
 	@set -e; \
@@ -52,11 +53,15 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	touch $(VENV)/.installing; \
 	echo "Installing penstock and its tools (a minute or more the first time)"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev,plot,connect]' || { \
+	grep -v '^pyspark==' constraints.txt > $(VENV)/others.txt; \
+	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt"; \
+	$$install --no-deps pyspark & spark=$$!; \
+	failed=0; $$install --no-deps -r $(VENV)/others.txt || failed=1; wait $$spark || failed=1; \
+	if [ $$failed = 1 ] || ! $$install -e '.[dev,plot,connect]'; then \
 	  rm -f $(VENV)/.installing; \
 	  echo "The installation failed, for the reason above; mend it and run: make setup" >&2; \
 	  exit 1; \
-	}; \
+	fi; \
 	printf '%s\n' "$(CURDIR)" > $(STAMP); \
 	rm -f $(VENV)/.installing; \
 	if [ -z "$$JAVA_HOME" ] && ! command -v java >/dev/null 2>&1; then \
