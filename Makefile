@@ -88,7 +88,7 @@ else
 	  $(BIN)/python -m pytest -q --doctest-modules src || beside=1; \
 	  $(BIN)/python -m pytest -q -m apart --ignore tests/spark/test_worker_loss.py || beside=1; \
 	  exit $$beside; } > build/beside.txt 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest -q -m "not spark" || failed=1; \
+	$(BIN)/python -m pytest -q -m "not spark and not apart" || failed=1; \
 	echo "tests on Spark"; \
 	$(BIN)/python -m pytest -q -m "spark and not apart" || failed=1; \
 	wait $$beside || failed=1; cat build/beside.txt; \

@@ -30,6 +30,7 @@ def test_a_target_that_is_no_time_is_refused(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.apart
 def test_a_short_demo_runs_and_writes_what_it_shows(tmp_path):
     """A short burst shows less than the real one: only its form is held to, and the errors of its answers."""
     from tests.separate import run_separately
