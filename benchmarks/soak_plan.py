@@ -42,9 +42,11 @@ class Act:
 
 
 IN_A_BURST = ((QUIET, BURST), QUIET[0] + 1.0)
+# Python workers that are forked anew import everything first: what follows is left alone for longer.
+AND_A_REST = ((QUIET, BURST, QUIET), QUIET[0] + 1.0)
 ACTS = (
-    Act(TASKS_LOST, *IN_A_BURST),
-    Act(TASKS_HANG, *IN_A_BURST),
+    Act(TASKS_LOST, *AND_A_REST),
+    Act(TASKS_HANG, *AND_A_REST),
     Act(WORKER_KILLED, *IN_A_BURST),
     Act(SLOW_DISK, *IN_A_BURST),
     Act(CLOCK_AHEAD, *IN_A_BURST),
