@@ -92,23 +92,23 @@ def check(spark: SparkSession, folder: str) -> Verdict:
     ledger = list(Ledger(log.path / "ledger").batches())
     entered = {batch.batch_id: batch for batch in ledger}
     failures = [] if len(entered) == len(ledger) else ["a batch is in the ledger twice"]
-    survivors, low = None, 0
+    ranges, low = [], 0
     for batch_id in Folder(checkpoint / "commits").ids():
         entry, decision = read_entry(checkpoint, batch_id), log.decision(batch_id)
         assert entry is not None
         high = json.loads(entry.sources[0])["tuples"]
         if decision is None or high == low:
             continue
-        kept = spark.range(low, high).where(row_hash([F.col("id")], 0) < threshold_of(decision.plan.keep))
-        kept = kept.withColumn("batch", F.lit(batch_id))
-        survivors = kept if survivors is None else survivors.union(kept)
+        ranges.append((batch_id, low, high, threshold_of(decision.plan.keep)))
         batch = entered.get(batch_id)
         if batch is None:
             failures.append(f"batch {batch_id} is committed and not in the ledger")
         elif batch.offered != high - low:
             failures.append(f"batch {batch_id}: the ledger has {batch.offered} offered, the offsets {high - low}")
         low = high
-    assert survivors is not None
+    planned = spark.createDataFrame(ranges, "batch LONG, low LONG, high LONG, threshold LONG")
+    offered = planned.selectExpr("batch", "threshold", "explode(sequence(low, high - 1)) AS id")
+    survivors = offered.where(row_hash([F.col("id")], 0) < F.col("threshold"))
     counted = {row.batch: row["count"] for row in survivors.groupBy("batch").count().collect()}
     failures += [
         f"batch {number}: the ledger has {entered[number].kept} kept, its plan keeps {count}"
