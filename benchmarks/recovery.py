@@ -129,7 +129,7 @@ def undisturbed(batches: Iterable[Batch], *, before: float) -> str:
 def recovery_table(
     found: Sequence[Recovery], *, since: float, target_seconds: float, evidence: Mapping[str, str]
 ) -> Table:
-    """A row per fault; ``since`` is when the stream began, ``evidence`` what shows that a fault did strike."""
+    """A row per fault; ``since`` is when the stream began, ``evidence`` what shows that one did strike, if known."""
     table = Table(title=f"latency against its target of {target_seconds:g} s", title_justify="left")
     for heading in ("fault", "seen", "at", "batches", "late", "worst latency", "back inside after"):
         table.add_column(heading, justify="left" if heading in ("fault", "seen") else "right")
@@ -138,5 +138,5 @@ def recovery_table(
         back = f"{each.back_seconds:.1f} s, {_batches(each.back_batches)}" if each.is_back else "NEVER"
         what = each.fault.what
         struck_at = f"{each.fault.at - since:.0f} s"
-        table.add_row(what, evidence[what] or "NO", struck_at, str(each.batches), str(each.late), worst, back)
+        table.add_row(what, evidence.get(what, "-") or "NO", struck_at, str(each.batches), str(each.late), worst, back)
     return table
