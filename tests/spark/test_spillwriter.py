@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 import penstock as ps
 from penstock.model.batch import Batch
-from penstock.spark import spillwriter
+from penstock.spark import spillfile, spillwriter
 from penstock.spark.planner import Planner
 from penstock.spark.spill import Spill
 from penstock.spark.spillfolder import SpillFolder
@@ -111,7 +111,7 @@ def test_a_task_whose_output_is_not_wanted_to_the_end_leaves_no_file(tmp_path, t
 
 
 def test_many_rows_make_few_row_groups(tmp_path, task, monkeypatch):
-    monkeypatch.setattr(spillwriter, "GROUP_ROWS", 250)
+    monkeypatch.setattr(spillfile, "GROUP_ROWS", 250)
     part, spilled = part_at(tmp_path)
     list(part.store(some_rows(*[True] * 100) for _ in range(10)))
     (file,) = spilled.path.rglob("part-*.parquet")

@@ -7,16 +7,14 @@ input; a second copy of the task finds the same rows and puts them in the same p
 
 from __future__ import annotations
 
-import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -29,15 +27,9 @@ from penstock.spark.names import quoted
 from penstock.spark.planner import Planner
 from penstock.spark.sampler import WHOLE
 from penstock.spark.spill import MARK, Spill
-from penstock.spark.spillfolder import SpillFolder, part_name
+from penstock.spark.spillfile import SpillFile, cannot_spill
+from penstock.spark.spillfolder import SpillFolder
 from penstock.spark.storedrows import stored_columns
-from penstock.spark.storefolder import store_of
-from penstock.spark.storepath import AnyPath, StorePath
-
-# Under this name Spark looks for its own types in a Parquet file.
-SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-# Arrow batches are small, and each that is written makes a row group: some are put together.
-GROUP_ROWS, GROUP_BYTES = 128_000, 32 * 1024 * 1024
 
 
 def spill_shed(
@@ -82,7 +74,7 @@ class Part:
 
     def store(self, rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """Store rows, null where there is nothing to store, and tell for each whether it is kept."""
-        file: _File | None = None
+        file: SpillFile | None = None
         try:
             for each in rows:
                 if each.null_count < len(each):
@@ -96,7 +88,7 @@ class Part:
             if file is not None:
                 file.discard()
 
-    def _open(self) -> _File:
+    def _open(self) -> SpillFile:
         batch_id = current_batch_id() if self.batch_id is None else self.batch_id
         context = cast("TaskContext", TaskContext.get())
         root = self.spill.folder
@@ -109,7 +101,7 @@ class Part:
                     f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
                     "executors run, or name one that all share: shed(spill=...)"
                 )
-            return _File(
+            return SpillFile(
                 folder=spilled.run(batch_id, run),
                 partition=context.partitionId(),
                 batch_id=batch_id,
@@ -117,7 +109,7 @@ class Part:
                 columns_json=self.columns_json,
             )
         except OSError as cause:
-            raise _cannot(batch_id, root, cause) from cause
+            raise cannot_spill(batch_id, root, cause) from cause
 
     def _constants(self, batch_id: int) -> dict[str, pa.Scalar]:
         """What is the same in all rows of a batch, by column, in the order of the columns."""
@@ -131,97 +123,9 @@ class Part:
         }
 
 
-class _File:
-    """Rows of one partition: in a file beside the one to be, or in memory for a store."""
-
-    def __init__(
-        self, *, folder: AnyPath, partition: int, batch_id: int, constants: dict[str, pa.Scalar], columns_json: str
-    ) -> None:
-        self._folder = folder
-        self._partition = partition
-        self._batch_id = batch_id
-        self._constants = constants
-        self._columns_json = columns_json
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._shed = 0
-        self._writer: pq.ParquetWriter | None = None
-        self._aside: Path | None = None
-        if isinstance(folder, StorePath):
-            self._sink: Any = pa.BufferOutputStream()
-        else:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._aside = folder / f".part-{partition}-{uuid.uuid4().hex}"
-            self._sink = self._aside.open("wb")
-
-    def add(self, rows: pa.StructArray) -> None:
-        """Take rows in."""
-        batch = pa.RecordBatch.from_struct_array(rows)
-        self._rows += len(batch)
-        self._shed += batch.column("shed").true_count
-        self._waiting.append(batch)
-        waiting = sum(map(len, self._waiting))
-        if waiting >= GROUP_ROWS or sum(each.nbytes for each in self._waiting) >= GROUP_BYTES:
-            self._guarded(self._write)
-
-    def finish(self) -> None:
-        """Put the file in its place, whole."""
-        self._guarded(self._finish)
-
-    def discard(self) -> None:
-        """Leave nothing behind of a file that was not finished."""
-        if self._aside is not None:
-            self._sink.close()
-            self._aside.unlink(missing_ok=True)
-
-    def _write(self) -> None:
-        table = pa.Table.from_batches(self._waiting)
-        self._waiting = []
-        for name, value in self._constants.items():
-            table = table.append_column(name, _repeated(value, len(table)))
-        if self._writer is None:
-            schema = table.schema.with_metadata({SPARK_SCHEMA: self._columns_json.encode()})
-            self._writer = pq.ParquetWriter(self._sink, schema, compression="zstd", compression_level=1)
-        self._writer.write_table(table.replace_schema_metadata(self._writer.schema.metadata))
-
-    def _finish(self) -> None:
-        self._write()
-        cast("pq.ParquetWriter", self._writer).close()
-        name = part_name(self._partition, rows=self._rows, shed=self._shed)
-        if isinstance(self._folder, StorePath):
-            data = self._sink.getvalue().to_pybytes()
-            store_of(self._folder).replace(f"{self._folder.key}/{name}", data)
-        elif self._aside is not None:
-            self._sink.flush()
-            os.fsync(self._sink.fileno())
-            self._sink.close()
-            self._aside.replace(self._folder / name)
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        try:
-            action()
-        except (OSError, pa.ArrowException) as cause:
-            raise _cannot(self._batch_id, self._folder, cause) from cause
-
-
-def _cannot(batch_id: int, folder: AnyPath, cause: Exception) -> SpillError:
-    told = " ".join(str(cause).split())
-    return SpillError(
-        f"rows of batch {batch_id} cannot be spilled to {folder} ({told}), so the batch is not committed and nothing "
-        "is lost. Make room or mend the disk, then start the query again: it sheds the same rows; or start it without "
-        "a spill"
-    )
-
-
 def _kept(rows: pa.StructArray) -> pa.Array:
     """Tell which rows are kept: those that are not shed, or not here at all."""
     if rows.null_count == len(rows):
         return pa.repeat(True, len(rows))
     shed = rows.field("shed")
     return pc.invert(pc.and_kleene(shed, rows.is_valid()) if rows.null_count else shed)
-
-
-def _repeated(value: pa.Scalar, rows: int) -> pa.Array:
-    if not pa.types.is_string(value.type):
-        return pa.repeat(value, rows)
-    # Said once, and not hashed again for every row.
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), rows), pa.array([value.as_py()]))
