@@ -83,10 +83,10 @@ class _Turns:
         self._last_id: dict[str, int] = {}
         for number, (name, start) in enumerate(queries.items()):
             self._inboxes[name] = self._folder / f"inbox-{number}"
-            self._inboxes[name].mkdir()
-            # A turn that is over is taken away, maybe while Spark looks.
-            reader = spark.readStream.schema(rows.schema).option("ignoreMissingFiles", "true")
-            stream = reader.parquet(f"{self._inboxes[name]}/*")
+            nothing = self._folder / f"nothing-{number}"
+            nothing.mkdir()
+            self._inboxes[name].symlink_to(nothing)
+            stream = spark.readStream.schema(rows.schema).parquet(str(self._inboxes[name]))
             query = start(stream, str(self._folder / f"checkpoint-{number}"))
             self._running[name] = self._stack.enter_context(query)
 
@@ -104,22 +104,23 @@ class _Turns:
 
     def _batch(self, name: str, turn: int) -> float:
         query = self._running[name]
-        packed = self._folder / "packed"
+        inbox = self._inboxes[name]
+        packed = self._folder / f"{inbox.name}-{turn}"
         packed.mkdir()
-        for file in (self._folder / "rows").glob("*.parquet"):
-            (packed / file.name).hardlink_to(file)
-        # Both files appear at once, so that they come in one batch.
-        packed.rename(self._inboxes[name] / f"turn-{turn}")
+        for number, file in enumerate((self._folder / "rows").glob("*.parquet")):
+            (packed / f"turn-{turn}-{number}.parquet").hardlink_to(file)
+        # The inbox is a link that turns from one folder to the next: both files appear at once, so that they come in
+        # one batch, and those of the turn before are out of Spark's sight, which lists all there is for every batch.
+        before, link = inbox.resolve(), self._folder / "link"
+        link.symlink_to(packed)
+        link.rename(inbox)
+        shutil.rmtree(before)
         ends_at = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < ends_at:
             # The last report alone: all that Spark remembers would take a good part of a core to read.
             report = query.lastProgress
             if report and report["numInputRows"] and report["batchId"] > self._last_id.get(name, -1):
                 self._last_id[name] = report["batchId"]
-                # Spark lists the inbox for every batch, and from 32 folders on in a job of its own.
-                # Out of its sight in one step: it fails if a folder goes away bit by bit while it looks.
-                done = (self._inboxes[name] / f"turn-{turn}").rename(self._folder / "done")
-                shutil.rmtree(done)
                 return float(report["durationMs"]["triggerExecution"]) / 1000
             if not query.isActive:
                 raise RuntimeError("the query under measurement stopped") from query.exception()

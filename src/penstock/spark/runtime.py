@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +30,9 @@ from penstock.spark.storepath import AnyPath
 
 LOGGER = logging.getLogger(__name__)
 
-# Asking Spark for its last report takes some milliseconds of a core: no more than ten times a batch, once batches are
-# long enough. A plan cannot use what its predecessor has just taught anyway, for it is made right after the commit.
+# Asking Spark for its last report takes some milliseconds of a core. Where commits are files, a look at their folder
+# tells when to ask; else Spark is asked no more than ten times a batch, once batches are long enough. A plan cannot use
+# what its predecessor has just taught anyway, for it is made right after the commit.
 POLL_SECONDS, LONGEST_POLL_SECONDS = 0.05, 0.25
 POLLS_PER_BATCH = 10
 HEARTBEAT_SECONDS = 1.0
@@ -103,7 +105,7 @@ class Run:
         self._misses = ""
         self._last_id = -1
         self._previous_started_at: float | None = None
-        self._published_at = -HEARTBEAT_SECONDS
+        self._published_at = self._asked_at = -HEARTBEAT_SECONDS
         self._publish()
         self.query = start()
         try:
@@ -204,7 +206,8 @@ class Run:
             # Asked before the reports are read, so that what was committed last is still entered.
             active = self.query.isActive
             try:
-                self._take_in()
+                if not active or self._may_have_news():
+                    self._take_in()
                 if time.monotonic() - self._published_at > HEARTBEAT_SECONDS:
                     self._publish()
                 self._trouble = None
@@ -221,8 +224,16 @@ class Run:
         last_seconds = (self._batches[-1].duration_seconds or 0.0) if self._batches else 0.0
         return min(max(POLL_SECONDS, last_seconds / POLLS_PER_BATCH), LONGEST_POLL_SECONDS)
 
+    def _may_have_news(self) -> bool:
+        """Tell whether to ask Spark for its reports: after a commit, and once in a while."""
+        commits = self._planner.checkpoint / "commits"
+        if isinstance(commits, Path) and time.monotonic() - self._asked_at < HEARTBEAT_SECONDS:
+            return max(folder_at(commits).ids(), default=-1) > self._last_id
+        return True
+
     def _take_in(self) -> None:
         """Handle every report that is new."""
+        self._asked_at = time.monotonic()
         last = self.query.lastProgress
         if not last:
             return
