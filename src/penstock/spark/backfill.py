@@ -35,6 +35,8 @@ class Backfilled:
         How many batches the answers rest on, the rows they hold, and those among them that had been shed.
     from_spill
         How many of the batches came from the spill; the others were read again from the source.
+    windows
+        The windows that were answered again, where a window may be left without any row; else None.
     """
 
     answers: DataFrame
@@ -42,10 +44,12 @@ class Backfilled:
     rows: int
     shed: int
     from_spill: int = 0
+    windows: DataFrame | None = None
 
     def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
         """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        windows = self.answers.select(*on).distinct()
+        named = self.windows is not None and set(on) <= set(self.windows.columns)
+        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
         return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
 
 
