@@ -174,7 +174,7 @@ def test_a_task_that_is_tried_again_leaves_one_copy_and_a_failed_one_none(spark,
     context = types.SimpleNamespace(stageId=lambda: 3, partitionId=lambda: 1)
     for module in (worktask, spillwriter):
         monkeypatch.setattr(module, "TaskContext", types.SimpleNamespace(get=lambda: context))
-    monkeypatch.setattr(worktask, "current_batch_id", lambda: 7)
+        monkeypatch.setattr(module, "current_batch_id", lambda: 7)
     folder_at(Path(checkpoint)).replace("metadata", '{"id": "q"}')
     spill = ps.Spill(str(tmp_path / "spill"), rows="all")
     spill.require_writable()

@@ -87,7 +87,7 @@ class Part:
         try:
             for each in rows:
                 if each.null_count < len(each):
-                    file = file or self._open_planned()
+                    file = file or self.open()
                     file.add(each.filter(each.is_valid()) if each.null_count else each)
                 yield _kept(each)
             # Not reached where whoever asks has seen enough and stops: then there is no file, rather than half of one.
@@ -97,12 +97,9 @@ class Part:
             if file is not None:
                 file.discard()
 
-    def _open_planned(self) -> SpillFile:
+    def open(self) -> SpillFile:
+        """Begin the file of this task."""
         batch_id = current_batch_id() if self.batch_id is None else self.batch_id
-        return self.open(batch_id, self.planner.decide(batch_id).plan.reason)
-
-    def open(self, batch_id: int, reason: str) -> SpillFile:
-        """Begin the file of this task; all of its rows bear the reason."""
         context = cast("TaskContext", TaskContext.get())
         root = self.spill.folder
         # A retry of a stage keeps its number, and every other execution has another one.
@@ -118,14 +115,15 @@ class Part:
                 folder=spilled.run(batch_id, run),
                 partition=context.partitionId(),
                 batch_id=batch_id,
-                constants=self._constants(batch_id, reason),
+                constants=self._constants(batch_id),
                 columns_json=self.columns_json,
             )
         except OSError as cause:
             raise cannot_spill(batch_id, root, cause) from cause
 
-    def _constants(self, batch_id: int, reason: str) -> dict[str, pa.Scalar]:
+    def _constants(self, batch_id: int) -> dict[str, pa.Scalar]:
         """What is the same in all rows of a batch, by column, in the order of the columns."""
+        reason = self.planner.decide(batch_id).plan.reason
         weight = {} if self.weight is None else {self.weight: pa.scalar(1.0, pa.float64())}
         return {
             **weight,

@@ -281,7 +281,7 @@ class _Shift:
         rows = marked(batch, weights)
         if part.spill.rows == "shed":
             rows = rows.filter(rows.column("shed"))
-        self._file = self._file or part.open(self._plan.batch_id, self._plan.reason)
+        self._file = self._file or part.open()
         self._file.add(rows.to_struct_array())
 
     def _with_report(self, result: pa.RecordBatch) -> pa.RecordBatch:
