@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.backfill import Backfilled
+    from penstock.spark.backfill_windows import backfill_windows
     from penstock.spark.network import Network
     from penstock.spark.network_run import NetworkRun
     from penstock.spark.network_status import OutputStatus
@@ -103,6 +104,7 @@ __all__ = [
     "WindowAggregate",
     "WindowLatency",
     "avg",
+    "backfill_windows",
     "compound_key",
     "count",
     "count_distinct",
@@ -171,6 +173,7 @@ _HOMES = {
     "WindowAggregate": "penstock.spark.outputs",
     "WindowLatency": "penstock.policy.constraint",
     "avg": "penstock.spark.answers",
+    "backfill_windows": "penstock.spark.backfill_windows",
     "compound_key": "penstock.spark.sampler",
     "count": "penstock.spark.answers",
     "count_distinct": "penstock.spark.answers",

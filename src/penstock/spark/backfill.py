@@ -12,8 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.backfill_rows import BatchRows
-from penstock.spark.flags import Marking
+from penstock.spark.backfill_rows import BatchRows, Mark
 from penstock.spark.ledger import Ledger
 from penstock.spark.planner import Planner
 from penstock.spark.session import local_session
@@ -36,6 +35,8 @@ class Backfilled:
         How many batches the answers rest on, the rows they hold, and those among them that had been shed.
     from_spill
         How many of the batches came from the spill; the others were read again from the source.
+    windows
+        The windows that were answered again, where a window may be left without any row; else None.
     """
 
     answers: DataFrame
@@ -43,11 +44,18 @@ class Backfilled:
     rows: int
     shed: int
     from_spill: int = 0
+    windows: DataFrame | None = None
 
     def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
         """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        windows = self.answers.select(*on).distinct()
+        named = self.windows is not None and set(on) <= set(self.windows.columns)
+        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
         return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
+
+
+def rows_of_stream(rows: DataFrame) -> DataFrame:
+    """Stored rows as a query gets them: with a weight of 1, and nothing of what became of them."""
+    return rows.drop(*OWN_COLUMNS)
 
 
 def backfill(
@@ -55,13 +63,18 @@ def backfill(
     *,
     events: DataFrame | None,
     planner: Planner,
-    marking: Marking,
+    mark: Mark,
     spill: Spill | None,
+    prepare: Query = rows_of_stream,
     query: Query,
     window: Column,
     into: str | StorePath,
 ) -> Backfilled:
-    """Answer again, exactly, for the windows in which rows were sampled; see :meth:`Shedder.backfill`."""
+    """Answer again, exactly, for the windows in which rows were sampled; see :meth:`Shedder.backfill`.
+
+    ``mark`` says which rows of a batch were shed, where it has to be read again; ``prepare`` makes of all rows of these
+    windows what the query is to get.
+    """
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     shedding = sorted(number for number, batch in ledger.items() if batch.shed)
     if not shedding:
@@ -69,7 +82,7 @@ def backfill(
     if events is not None:
         check_names(events.schema)
     stored = BatchRows(
-        spark=spark, events=events, planner=planner, marking=marking, spill=spill, into=place(into), ledger=ledger
+        spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=place(into), ledger=ledger
     )
     for number in shedding:
         stored.store(number)
@@ -80,7 +93,7 @@ def backfill(
     touched = rows.withColumn("__window", window).join(
         F.broadcast(windows.withColumnRenamed("window", "__window")), "__window", "left_semi"
     )
-    exact = query(touched.drop("__window", *OWN_COLUMNS))
+    exact = query(prepare(touched.drop("__window")))
     target = str(stored.into / "exact")
     exact.write.mode("overwrite").parquet(target)
     return Backfilled(
@@ -93,7 +106,10 @@ def backfill(
 
 
 def run_backfill(build: str, *, into: str) -> Backfilled:
-    """Backfill what ``module:function`` builds; the function gets a session and returns shedder, query and window."""
+    """Backfill what ``module:function`` builds.
+
+    The function gets a session and returns a shedder or an operator, the query and the window.
+    """
     module_name, _, name = build.partition(":")
     if not name:
         raise InvalidInputError(f"name a function as module:function, got {build!r}")

@@ -7,26 +7,27 @@ rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.batch import Batch
 from penstock.model.errors import PlanLogError, SpillError
 from penstock.model.plan import Plan
-from penstock.spark.eachbatch import mark_planned
-from penstock.spark.flags import KEPT, THRESHOLD, WORKING, Marking
-from penstock.spark.offsets import read_entry, read_ranges
+from penstock.spark.offsets import read_entry
 from penstock.spark.planner import Planner
 from penstock.spark.recount import run_again
-from penstock.spark.sampler import WHOLE
 from penstock.spark.spill import Spill
 from penstock.spark.spillfolder import SpillFolder
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
+
+# Gets the rows of a batch, its plan, and where its sources ended; adds whether each row was shed, whether it was
+# sampled, and a weight of 1 where rows have none.
+Mark = Callable[[DataFrame, Plan, tuple[str, ...]], DataFrame]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,7 @@ class BatchRows:
     spark: SparkSession
     events: DataFrame | None
     planner: Planner
-    marking: Marking
+    mark: Mark
     spill: Spill | None
     into: AnyPath
     ledger: dict[int, Batch]
@@ -52,8 +53,8 @@ class BatchRows:
             write = _WriteRows(
                 batch_id=batch_id,
                 plan=decision.plan,
-                planner=self.planner,
-                marking=self.marking,
+                arc=self.planner.name,
+                mark=self.mark,
                 ends=entry.sources if entry else (),
                 path=str(folder),
             )
@@ -90,12 +91,12 @@ class BatchRows:
         batch = self.ledger[batch_id]
         why = "Spark has dropped its offsets, or the source its rows"
         if self.events is None:
-            why = "this shedder was not applied to a stream, so there is no source"
+            why = "nothing was applied to a stream here (transform), so there is no source"
         told = f"batch {batch_id} cannot be read again: {why}. "
         if self.spill is None or self._spilled is None:
             return told + (
                 "Run the backfill sooner, have Spark keep more (spark.sql.streaming.minBatchesToRetain), or store all "
-                'rows while they come: shed(spill=Spill(..., rows="all"))'
+                'rows while they come: spill=Spill(..., rows="all")'
             )
         if batch_id < self._spilled.pruned()[0]:
             return told + f"The spill {self.spill.folder} had it and was pruned; keep more there (keep_batches)"
@@ -103,7 +104,7 @@ class BatchRows:
             return told + f"{batch.unread} of its rows were passed over unread (read_kafka), which no spill can store"
         if self._spilled.whole(batch, every=False) is not None:
             return told + (
-                f"The spill {self.spill.folder} has the {batch.shed} rows that it shed (shedder.spilled() reads them), "
+                f"The spill {self.spill.folder} has the {batch.shed} rows that it shed (spilled() reads them), "
                 f"but not the {batch.kept} it kept, without which no window is exact; next time store all rows: "
                 'Spill(..., rows="all"), or have Spark and the source keep theirs for longer'
             )
@@ -127,8 +128,8 @@ class _WriteRows:
 
     batch_id: int
     plan: Plan
-    planner: Planner
-    marking: Marking
+    arc: str
+    mark: Mark
     ends: tuple[str, ...]
     path: str
 
@@ -136,24 +137,6 @@ class _WriteRows:
         """Do one batch; called by Spark."""
         if ran != self.batch_id:
             return
-        marked = mark_planned(self.planner, self.marking, events, self.plan)
-        kept, sampled = F.col(KEPT), F.col(THRESHOLD) < WHOLE
-        if (was_read := self._was_read()) is not None:
-            kept, sampled = kept & was_read, F.lit(True)
-        rows = marked.withColumns({"shed": ~kept, "sampled": sampled}).drop(*WORKING)
-        if self.marking.weight not in rows.columns:
-            rows = rows.withColumn(self.marking.weight, F.lit(1.0))
-        rows = rows.withColumn("batch", F.lit(self.batch_id).cast("long")).withColumn("arc", F.lit(self.planner.name))
+        rows = self.mark(events, self.plan, self.ends)
+        rows = rows.withColumn("batch", F.lit(self.batch_id).cast("long")).withColumn("arc", F.lit(self.arc))
         rows.withColumn("reason", F.lit(self.plan.reason)).write.mode("overwrite").parquet(self.path)
-
-    def _was_read(self) -> Column | None:
-        """Tell, where a source passed ranges over, whether a row was in what it read."""
-        ranges = next((found for end in self.ends if (found := read_ranges(end)) is not None), None)
-        if ranges is None:
-            return None
-        blocks = [
-            f"(topic = '{topic}' AND partition = {partition} AND offset >= {each.start} AND offset < {each.end})"
-            for (topic, partition), each_of in ranges.items()
-            for each in each_of
-        ]
-        return F.expr(" OR ".join(blocks) or "false")

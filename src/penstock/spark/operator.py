@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -23,14 +24,21 @@ from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
+from penstock.spark.backfill import Backfilled
 from penstock.spark.measure import Progress
 from penstock.spark.recount import close_gaps
-from penstock.spark.runtime import LOGGER, Run
+from penstock.spark.runtime import LOGGER, Run, own_error
+from penstock.spark.spill import Spill, to_spill
+from penstock.spark.spilling import Spilling
+from penstock.spark.spillwriter import Part
 from penstock.spark.storage import folder_at
+from penstock.spark.storedrows import stream_columns
 from penstock.spark.storepath import StorePath, place
+from penstock.spark.workcalls import FAIL, SKIP, Calling
 from penstock.spark.workcolumns import Columns
+from penstock.spark.workmarks import WorkMarks
 from penstock.spark.workplanner import WorkPlanner
-from penstock.spark.worktask import FAIL, REPORT, REPORT_DDL, SKIP, WorkTask, read_report
+from penstock.spark.worktask import REPORT, WorkTask, read_report
 
 REMEMBERED_REPORTS = 1_000
 
@@ -54,6 +62,7 @@ def operator(
     grace_seconds: float = 60.0,
     seed: int = 0,
     name: str = "operator",
+    spill: str | StorePath | Spill | None = None,
 ) -> Operator:
     """Run an expensive Python function over a stream, and shed what would make its results late.
 
@@ -87,6 +96,9 @@ def operator(
         Before costs are known, a batch takes at most this many rows, chosen at random.
     on_error
         What to do when the function raises: ``"fail"`` fails the query, ``"skip"`` counts the row and leaves it out.
+    spill
+        Folder in which rows that are not executed are stored as Parquet, or a :class:`~penstock.spark.spill.Spill` that
+        says more. By default they are only counted.
 
     Examples
     --------
@@ -138,18 +150,17 @@ def operator(
             constraint=constraint,
         ),
         columns=Columns(key=keys, arrival=arrival, utility=utility, true_cost=true_cost),
-        options={
-            "weight": weight,
-            "batchwise": batchwise,
-            "chunk_tuples": chunk_tuples,
-            "on_error": on_error,
-            "seed": seed,
-        },
+        options={"weight": weight, "batchwise": batchwise, "chunk_tuples": chunk_tuples, "on_error": on_error},
+        seed=seed,
+        spill=to_spill(spill),
     )
 
 
-class Operator:
+class Operator(Spilling):
     """What :func:`operator` returns: a transformation of a streaming DataFrame, and the way to start its query."""
+
+    CALLED = ("operator", "operator")
+    _planner: WorkPlanner
 
     def __init__(
         self,
@@ -159,13 +170,15 @@ class Operator:
         planner: WorkPlanner,
         columns: Columns,
         options: dict[str, Any],
+        seed: int,
+        spill: Spill | None = None,
     ) -> None:
+        super().__init__(planner=planner, spill=spill)
         self._function = function
         self._returns = returns
-        self._planner = planner
         self._columns = columns
         self._options = options
-        self._events: DataFrame | None = None
+        self._seed = seed
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Execute the function on what fits; for ``events.transform(operator)``."""
@@ -178,9 +191,16 @@ class Operator:
                 "operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here"
             )
         self._columns.check(events)
+        self._check_storable(events)
         self._events = events
-        reported = self._reported(events, execute=True).observe(self._planner.name, *self._counts())
-        return reported.where(F.col(REPORT).isNull()).drop(REPORT)
+        marks, spill = self._marks(), None
+        if self._spill is not None:
+            weight = self._options["weight"]
+            spill = Part.of(events.schema, spill=self._spill, planner=self._planner, weight=weight)
+        running = replace(marks, task=replace(marks.task, execute=True, spill=spill))
+        reported = running.reported(events)
+        counted = reported.observe(self._planner.name, *running.counts(reported))
+        return counted.where(F.col(REPORT).isNull()).drop(REPORT)
 
     def start(self, writer: DataStreamWriter) -> OperatorRun:
         """Start the query that was built on the results, and control it; the writer gets the operator's checkpoint."""
@@ -188,29 +208,51 @@ class Operator:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
         events, planner = self._events, self._planner
         planner.log.verify()
-        pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._options["seed"]}
+        tidy = self._tidying()
+        pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._seed}
         planner.log.pin_sampling(pinned)
         return OperatorRun(
             spark=events.sparkSession,
             start=lambda: writer.option("checkpointLocation", planner.checkpoint.as_uri()).start(),
             planner=planner,
-            close_gaps=partial(close_gaps, events=events, planner=planner, marking=_Recount(self)),  # type: ignore[arg-type]
+            close_gaps=partial(close_gaps, events=events, planner=planner, marking=self._marks()),  # type: ignore[arg-type]
+            tidy=tidy,
         )
 
-    def _reported(self, events: DataFrame, *, execute: bool) -> DataFrame:
-        schema = _returned(events.sparkSession, self._returns, self._options["weight"])
-        task = WorkTask(function=self._function, planner=self._planner, schema=schema, execute=execute, **self._options)
-        ddl = f"{self._returns}, `{self._options['weight']}` DOUBLE, {REPORT} {REPORT_DDL}"
-        return self._columns.add(events).mapInArrow(task.__call__, ddl)
+    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
+        """Answer again, exactly, for every window in which rows were shed.
 
-    def _counts(self) -> list[Column]:
-        report = F.col(REPORT)
-        return [
-            *(F.coalesce(F.sum(report.getField(name)), F.lit(0)).alias(name) for name in ("offered", "kept", "failed")),
-            F.min(report.getField("oldest_micros")).alias("oldest_micros"),
-            (F.sum(report.getField("sum_micros")) / F.sum(report.getField("kept"))).alias("mean_micros"),
-            F.collect_list(report.getField("state")).alias("states"),
-        ]
+        All rows of these windows are taken from the spill, if it has them (``Spill(rows="all")``), or else read again
+        from the source as a replay would read them. Then the operator's function runs over all of them, however long
+        that takes, and the query over its results, whose weights are 1. See ``docs/backfill.md``.
+
+        Parameters
+        ----------
+        query
+            What follows the operator: the function that was applied to ``events.transform(operator)``.
+        window
+            The window of a row that comes in, as in ``F.window("timestamp", "10 seconds")``.
+        into
+            Folder for the rows and the exact answers.
+        """
+        marks = self._marks()
+
+        def execute(rows: DataFrame) -> DataFrame:
+            # The function sees what it saw in the stream: no weight of Penstock's, and nothing of what became of rows.
+            return marks.executed(rows.select(*stream_columns(rows)))
+
+        try:
+            return self._backfill(query, window=window, into=into, mark=marks, prepare=execute)
+        except Exception as failure:
+            # What the function raised in a worker, without what Spark wrapped around it.
+            raise own_error(failure) or failure from failure
+
+    def _marks(self) -> WorkMarks:
+        """Decide without executing: what a recount and a backfill need to know."""
+        weight = self._options["weight"]
+        calling = Calling(function=self._function, schema=_returned(self._returns, weight), **self._options)
+        task = WorkTask(calling=calling, planner=self._planner, seed=self._seed, execute=False)
+        return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, `{weight}` DOUBLE")
 
 
 class OperatorRun(Run):
@@ -261,22 +303,7 @@ class OperatorRun(Run):
             self._planner.work.prune(before=replayable[0])
 
 
-class _Recount:
-    """Counts a batch again whose counts died with the driver: decisions hang on the logged plan alone."""
-
-    def __init__(self, operator: Operator) -> None:
-        self._operator = operator
-
-    def mark(self, events: DataFrame, **_: Any) -> DataFrame:
-        """Decide without executing."""
-        return self._operator._reported(events, execute=False)
-
-    def counts(self, _: DataFrame) -> list[Column]:
-        """The same counts that a run observes."""
-        return self._operator._counts()
-
-
-def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
+def _returned(returns: str, weight: str) -> pa.Schema:
     """Read the promised columns as Arrow types."""
     try:
         schema = cast(T.StructType, T.StructType.fromDDL(returns))
@@ -286,4 +313,5 @@ def _returned(spark: SparkSession, returns: str, weight: str) -> pa.Schema:
         ) from cause
     if weight in schema.names or not schema.names:
         raise InvalidInputError(f"returns must name columns other than the weight {weight!r}, got {returns!r}")
-    return to_arrow_schema(schema)
+    # Arrow holds times as microseconds of UTC, whatever the session shows.
+    return to_arrow_schema(schema, timezone="UTC")

@@ -16,7 +16,7 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
-from penstock.spark.backfill import Backfilled, backfill
+from penstock.spark.backfill import Backfilled
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
 from penstock.spark.inplan import plan_column
@@ -27,10 +27,10 @@ from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
 from penstock.spark.planner import Planner
 from penstock.spark.recount import close_gaps
 from penstock.spark.runtime import Run
+from penstock.spark.shedmarks import ShedMarks
 from penstock.spark.spill import Spill, to_spill
-from penstock.spark.spilled import prune_spill, spilled_rows
+from penstock.spark.spilling import Spilling
 from penstock.spark.spillwriter import spill_shed
-from penstock.spark.storedrows import check_storable
 from penstock.spark.storepath import StorePath, place, to_text
 
 
@@ -132,14 +132,14 @@ def shed(
     )
 
 
-class Shedder:
+class Shedder(Spilling):
     """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
+    CALLED = ("shedder", "shed")
+
     def __init__(self, *, planner: Planner, marking: Marking, spill: Spill | None = None) -> None:
-        self._planner = planner
+        super().__init__(planner=planner, spill=spill)
         self._marking = marking
-        self._spill = spill
-        self._events: DataFrame | None = None
         self._plan: Column | None = None
 
     def __call__(self, events: DataFrame) -> DataFrame:
@@ -304,42 +304,13 @@ class Shedder:
         into
             Folder for the rows and the exact answers.
         """
-        if self._events is None and (self._spill is None or self._spill.rows != "all"):
-            raise InvalidInputError("nothing was shed yet; apply this shedder to the stream that it shed: transform")
-        return backfill(
-            self._session(),
-            events=self._events,
-            planner=self._planner,
-            marking=self._marking,
-            spill=self._spill,
-            query=query,
-            window=window,
-            into=into,
-        )
-
-    def spilled(self) -> DataFrame:
-        """Read what the spill has of committed batches.
-
-        Rows come with ``shed``, ``sampled``, ``batch``, ``arc`` and ``reason``. Each batch appears once, however often
-        it was replayed. A batch that the ledger has and the spill has not, or not all of it, is an error that names it,
-        unless it was pruned, or committed before anything was spilled.
-        """
-        if self._spill is None:
-            raise InvalidInputError("this shedder has no spill; name the folder it was run with: shed(spill=...)")
-        return spilled_rows(self._session(), planner=self._planner, spill=self._spill)
-
-    def _session(self) -> SparkSession:
-        spark = self._events.sparkSession if self._events is not None else SparkSession.getActiveSession()
-        if spark is None:
-            raise InvalidInputError("there is no Spark session yet; start one first, as with ps.local_session()")
-        return spark
+        mark = ShedMarks(planner=self._planner, marking=self._marking)
+        return self._backfill(query, window=window, into=into, mark=mark)
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
         self._planner.log.verify()
-        marking, spill = self._marking, self._spill
-        if spill is not None:
-            spill.require_writable()
+        tidy, marking = self._tidying(), self._marking
         self._planner.log.pin_sampling(
             {"row_id": list(marking.row_id), "key": list(marking.key), "seed": marking.seed, "weight": marking.weight}
         )
@@ -348,7 +319,7 @@ class Shedder:
             start=lambda: writer.option("checkpointLocation", self._planner.checkpoint.as_uri()).start(),
             planner=self._planner,
             close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
-            tidy=partial(prune_spill, spill, self._planner.checkpoint) if spill is not None else None,
+            tidy=tidy,
         )
 
     def _accept(self, events: DataFrame) -> None:
@@ -363,8 +334,7 @@ class Shedder:
         if self._marking.key == () and _has_rates_per_key(self._planner.governor.policy):
             raise InvalidInputError("the policy has rates per key, but no key column was named; give shed(key=...)")
         self._marking.check(events)
-        if self._spill is not None:
-            check_storable(events.schema)
+        self._check_storable(events)
         self._events = events
 
 

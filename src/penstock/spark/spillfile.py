@@ -26,10 +26,18 @@ class SpillFile:
     """Rows of one partition: in a file beside the one to be, or in memory for a store."""
 
     def __init__(
-        self, *, folder: AnyPath, partition: int, batch_id: int, constants: dict[str, pa.Scalar], columns_json: str
+        self,
+        *,
+        folder: AnyPath,
+        partition: int,
+        batch_id: int,
+        constants: dict[str, pa.Scalar],
+        columns_json: str,
+        name: str | None = None,
     ) -> None:
         self._folder = folder
         self._partition = partition
+        self._name = name
         self._batch_id = batch_id
         self._constants = constants
         self._columns_json = columns_json
@@ -77,7 +85,7 @@ class SpillFile:
     def _finish(self) -> None:
         self._write()
         cast("pq.ParquetWriter", self._writer).close()
-        name = part_name(self._partition, rows=self._rows, shed=self._shed)
+        name = self._name or part_name(self._partition, rows=self._rows, shed=self._shed)
         if isinstance(self._folder, StorePath):
             data = self._sink.getvalue().to_pybytes()
             store_of(self._folder).replace(f"{self._folder.key}/{name}", data)

@@ -61,7 +61,7 @@ class SpillFolder:
     def counts(self, batch_id: int) -> dict[str, tuple[int, int]]:
         """Count what each execution of a batch has stored: rows, and those among them that were shed."""
         counted: dict[str, tuple[int, int]] = {}
-        for name in _files(self.path / f"batch={batch_id}"):
+        for name in files_below(self.path / f"batch={batch_id}"):
             if found := _PART.fullmatch(name):
                 run, rows, shed = found.group(1), int(found.group(2)), int(found.group(3))
                 so_far = counted.get(run, (0, 0))
@@ -103,13 +103,13 @@ class SpillFolder:
         """List the batches of which there is anything."""
         path = self.path
         try:
-            names = _files(path) if isinstance(path, StorePath) else iter(os.listdir(path))
+            names = files_below(path) if isinstance(path, StorePath) else iter(os.listdir(path))
             return {int(found.group(1)) for name in names if (found := _BATCH.match(name))}
         except FileNotFoundError:
             return set()
 
 
-def _files(path: AnyPath) -> Iterator[str]:
+def files_below(path: AnyPath) -> Iterator[str]:
     """List files below a folder, by their path within it."""
     if isinstance(path, StorePath):
         yield from store_of(path).written_at(path.key, below=True)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.model.errors import SpillError
@@ -43,14 +44,8 @@ def spill_shed(
     names = [name for name in marked.columns if name not in WORKING]
     own = [(~F.col(KEPT)).alias("shed"), (F.col(THRESHOLD) < WHOLE).alias("sampled")]
     row = F.struct(*(F.col(quoted(name)) for name in names), *own)
-    part = Part(
-        spill=spill,
-        planner=planner,
-        weight=None if marking.weight in names else marking.weight,
-        columns_json=stored_columns(marked.select(*map(quoted, names)).schema, weight=marking.weight).json(),
-        build=uuid.uuid4().hex,
-        batch_id=batch_id,
-    )
+    columns = marked.select(*map(quoted, names)).schema
+    part = Part.of(columns, spill=spill, planner=planner, weight=marking.weight, batch_id=batch_id)
 
     def store(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         yield from part.store(rows)
@@ -72,13 +67,27 @@ class Part:
     build: str
     batch_id: int | None
 
+    @classmethod
+    def of(
+        cls, columns: T.StructType, *, spill: Spill, planner: Planner, weight: str, batch_id: int | None = None
+    ) -> Part:
+        """Prepare to store rows of these columns, for one build of a query."""
+        return cls(
+            spill=spill,
+            planner=planner,
+            weight=None if weight in columns.fieldNames() else weight,
+            columns_json=stored_columns(columns, weight=weight).json(),
+            build=uuid.uuid4().hex,
+            batch_id=batch_id,
+        )
+
     def store(self, rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         """Store rows, null where there is nothing to store, and tell for each whether it is kept."""
         file: SpillFile | None = None
         try:
             for each in rows:
                 if each.null_count < len(each):
-                    file = file or self._open()
+                    file = file or self.open()
                     file.add(each.filter(each.is_valid()) if each.null_count else each)
                 yield _kept(each)
             # Not reached where whoever asks has seen enough and stops: then there is no file, rather than half of one.
@@ -88,7 +97,8 @@ class Part:
             if file is not None:
                 file.discard()
 
-    def _open(self) -> SpillFile:
+    def open(self) -> SpillFile:
+        """Begin the file of this task."""
         batch_id = current_batch_id() if self.batch_id is None else self.batch_id
         context = cast("TaskContext", TaskContext.get())
         root = self.spill.folder
@@ -99,7 +109,7 @@ class Part:
             if spilled is None or (isinstance(root, Path) and not (root / MARK).exists()):
                 raise SpillError(
                     f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
-                    "executors run, or name one that all share: shed(spill=...)"
+                    "executors run, or name one that all share: spill=..."
                 )
             return SpillFile(
                 folder=spilled.run(batch_id, run),

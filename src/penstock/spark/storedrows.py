@@ -5,9 +5,11 @@ Rows that are spilled while shedding and rows that a backfill reads again are st
 
 from __future__ import annotations
 
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+from penstock.spark.names import quoted
 
 # Whether a row was shed, whether that was left to its hash, in which batch, on which arc, and why.
 OWN_COLUMNS = ("shed", "sampled", "batch", "arc", "reason")
@@ -55,6 +57,11 @@ def stored_columns(columns: T.StructType, *, weight: str) -> T.StructType:
     own = [T.StructField(name, kind) for name, kind in zip(OWN_COLUMNS, _OWN_TYPES, strict=True)]
     added = [] if weight in columns.fieldNames() else [T.StructField(weight, T.DoubleType())]
     return T.StructType([*fields, *own[:2], *added, *own[2:]])
+
+
+def stream_columns(rows: DataFrame) -> list[Column]:
+    """Columns of stored rows that the stream had itself: they stand first."""
+    return [rows[quoted(name)] for name in rows.columns[: rows.columns.index(OWN_COLUMNS[0])]]
 
 
 def _not_storable(kind: T.DataType) -> T.DataType | None:

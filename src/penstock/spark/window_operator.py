@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -22,6 +22,10 @@ from penstock.policy.groups import GroupConcept
 from penstock.spark.blocks import LABELS, Block, BlockFolder, Cut, Stored, pack_concept, unpack_concept
 from penstock.spark.inplan import current_batch_id
 from penstock.spark.window_work import Part, Work
+
+if TYPE_CHECKING:
+    # Only where windows are spilled: workers start sooner without.
+    from penstock.spark.windowspill import WindowSpill
 
 BLOCK_TYPE = "label INT, side INT, pane BIGINT, name STRING, tuples BIGINT"
 ACCOUNT_TYPE = (
@@ -56,12 +60,22 @@ class Span:
 class WindowOperator(StatefulProcessor):
     """Buffer blocks until the watermark, then answer windows."""
 
-    def __init__(self, *, folder: BlockFolder, span: Span, cut: Cut, work: Work, sides: int) -> None:
+    def __init__(
+        self,
+        *,
+        folder: BlockFolder,
+        span: Span,
+        cut: Cut,
+        work: Work,
+        sides: int,
+        spill: WindowSpill | None = None,
+    ) -> None:
         self._folder = folder
         self._span = span
         self._cut = cut
         self._work = work
         self._sides = sides
+        self._spill = spill
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state."""
@@ -98,12 +112,23 @@ class WindowOperator(StatefulProcessor):
         index = self._read_index()
         parts = self._parts(index, end, bucket)
         moved = self._moved(index, parts[0].whole, end, bucket)
-        answered, account = self._work.answer(parts, self._cut, bucket)
+        answered = self._work.answer(parts, self._cut, bucket)
+        rows, account = answered.rows, answered.account
+        if self._spill is not None:
+            self._spill.store(
+                [part.blocks for part in parts],
+                answered.left,
+                start=end - self._span.size_micros,
+                end=end,
+                bucket=bucket,
+                batch_id=current_batch_id(),
+                whole=sum(part.whole.tuples for part in parts),
+            )
         late, index.late = index.late, 0
         index.answer(end, current_batch_id(), self._span)
         self._index.update((index.written(),))
-        if answered is not None and len(answered):
-            yield answered.assign(
+        if rows is not None and len(rows):
+            yield rows.assign(
                 window_start=pd.Timestamp(end - self._span.size_micros, unit="us", tz="UTC"),
                 window_end=pd.Timestamp(end, unit="us", tz="UTC"),
                 bucket=bucket,

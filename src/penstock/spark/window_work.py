@@ -51,11 +51,20 @@ class Part:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Answered:
+    """What the function returned, None where nothing was left to apply it to; the account; the survivors by side."""
+
+    rows: pd.DataFrame | None
+    account: Account
+    left: Sequence[Survivors]
+
+
 class Work(Protocol):
     """Answers a window from its parts, one per side."""
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[pd.DataFrame | None, Account]:
-        """Shed the window and apply the function; None where nothing is left to apply it to."""
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
+        """Shed the window and apply the function."""
         ...
 
 
@@ -68,7 +77,7 @@ class OneStream:
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[pd.DataFrame | None, Account]:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
         """Shed by stratum in one scan, and hand the survivors with their weights to the function."""
         (part,) = parts
         present = part.present(cut, bucket)
@@ -76,9 +85,9 @@ class OneStream:
         left = shed_window(self.policy, coded, present, part.whole)
         account = _account(left)
         if not left.kept:
-            return None, account
+            return Answered(rows=None, account=account, left=(left,))
         rows = weighted(part.blocks, left, self.weight)
-        return checked(self.function(rows), self.columns), account
+        return Answered(rows=checked(self.function(rows), self.columns), account=account, left=(left,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +99,7 @@ class TwoStreams:
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[pd.DataFrame | None, Account]:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
         """Shed both sides, keys that only one side has wholly, and hand both to the function."""
         both = self._shed(parts, cut, bucket)
         frames = [weighted(part.blocks, left, self.weight) for part, left in zip(parts, both, strict=True)]
@@ -103,8 +112,8 @@ class TwoStreams:
             missing_tuples=left.missing_tuples + right.missing_tuples,
         )
         if frames[0].empty or frames[1].empty:
-            return None, account
-        return checked(self.function(*frames), self.columns), account
+            return Answered(rows=None, account=account, left=both)
+        return Answered(rows=checked(self.function(*frames), self.columns), account=account, left=both)
 
     def _shed(self, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[Survivors, Survivors]:
         policy = self.policy

@@ -16,10 +16,12 @@ from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
 from penstock.spark.blocks import LABELS, BlockFolder, Cut
 from penstock.spark.names import names_of, quoted
-from penstock.spark.storepath import local_path
+from penstock.spark.spill import Spill, to_spill
+from penstock.spark.storepath import StorePath, local_path
 from penstock.spark.window_input import blocks_of
 from penstock.spark.window_operator import ACCOUNT_TYPE, Span, WindowOperator
 from penstock.spark.window_work import OneStream, TwoStreams, Work
+from penstock.spark.windowspill import WindowSpill
 
 
 def shed_windows(
@@ -38,6 +40,7 @@ def shed_windows(
     weight: str = "weight",
     buckets: int | None = None,
     seed: int = 0,
+    spill: str | StorePath | Spill | None = None,
 ) -> DataFrame:
     """Apply a function to what is left of every window after shedding it by concept.
 
@@ -77,6 +80,9 @@ def shed_windows(
         query keeps the number it was first started with.
     seed
         Another seed keeps other rows.
+    spill
+        Folder in which the rows that a window sheds are stored as Parquet when it is answered, or a
+        :class:`~penstock.spark.spill.Spill` that says more; see :func:`backfill_windows`.
 
     Returns
     -------
@@ -86,7 +92,7 @@ def shed_windows(
         window since the last answer), how the concept moved since the window before (``overlap``, ``distance``), and
         the ``seconds`` the answer took. Write it in append mode.
     """
-    columns = _columns(schema, weight)
+    columns = columns_of(schema)
     require_window_policy(policy)
     keys = names_of("key", key)
     span = _span(size_seconds, slide_seconds)
@@ -95,7 +101,8 @@ def shed_windows(
     ids = names_of("row_id", row_id)
     blocks = blocks_of(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
     work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
-    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1)
+    spilling = _spilling(spill, events, checkpoint=checkpoint, policy=policy)
+    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1, spill=spilling)
 
 
 def shed_join(
@@ -115,6 +122,7 @@ def shed_join(
     weight: str = "weight",
     buckets: int | None = None,
     seed: int = 0,
+    spill: str | StorePath | Spill | None = None,
 ) -> DataFrame:
     """Join two streams window by window on a key, after shedding both by what they have in common.
 
@@ -124,7 +132,7 @@ def shed_join(
     Parameters are those of :func:`shed_windows`; ``time``, ``key``, ``value`` and ``row_id`` name columns that both
     sides have (``value`` may be missing from one of them).
     """
-    columns = _columns(schema, weight)
+    columns = columns_of(schema)
     require_window_policy(policy)
     keys = names_of("key", key)
     if not keys:
@@ -147,7 +155,9 @@ def shed_join(
         for side, events in enumerate((left, right))
     ]
     work = TwoStreams(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
-    return _answered(sides[0].unionByName(sides[1]), columns, folder=folder, span=span, cut=cut, work=work, sides=2)
+    spilling = _spilling(spill, left, right, checkpoint=checkpoint, policy=policy)
+    blocks = sides[0].unionByName(sides[1])
+    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=2, spill=spilling)
 
 
 def join_pairs(
@@ -174,14 +184,25 @@ def _answered(
     cut: Cut,
     work: Work,
     sides: int,
+    spill: WindowSpill | None = None,
 ) -> DataFrame:
-    account = _struct(ACCOUNT_TYPE)
     answers = blocks.groupBy("label").transformWithStateInPandas(
-        WindowOperator(folder=folder, span=span, cut=cut, work=work, sides=sides),
-        T.StructType([*columns.fields, *account.fields]),
+        WindowOperator(folder=folder, span=span, cut=cut, work=work, sides=sides, spill=spill),
+        with_account(columns),
         "append",
         "eventTime",
     )
+    return laid_out(answers, columns)
+
+
+def with_account(columns: T.StructType) -> T.StructType:
+    """Columns of what the function returned and, side by side with them, of the account of its window."""
+    return T.StructType([*columns.fields, *_struct(ACCOUNT_TYPE).fields])
+
+
+def laid_out(answers: DataFrame, columns: T.StructType) -> DataFrame:
+    """Answers as users get them: ``window``, the columns of the function, and the account in ``shed``."""
+    account = _struct(ACCOUNT_TYPE)
     told = [name for name in account.names if not name.startswith("window_")]
     return answers.select(
         F.struct(F.col("window_start").alias("start"), F.col("window_end").alias("end")).alias("window"),
@@ -190,7 +211,17 @@ def _answered(
     )
 
 
-def _columns(schema: str | T.StructType, weight: str) -> T.StructType:
+def _spilling(
+    spill: str | StorePath | Spill | None, *streams: DataFrame, checkpoint: str, policy: Policy
+) -> WindowSpill | None:
+    if (given := to_spill(spill)) is None:
+        return None
+    at = local_path(checkpoint, needed_for="blocks of windows")
+    return WindowSpill.of(*(events.schema for events in streams), spill=given, checkpoint=at, policy=policy)
+
+
+def columns_of(schema: str | T.StructType) -> T.StructType:
+    """Read what the function returns; names that the account needs are refused."""
     columns = schema if isinstance(schema, T.StructType) else _struct(schema)
     taken = {*_struct(ACCOUNT_TYPE).names, "window", "shed"} & set(columns.names)
     if taken:

@@ -28,6 +28,10 @@ class WorkPlanner(Planner):
         """The operator's part of the plan log."""
         return WorkLog(self.checkpoint / "penstock" / self.name)
 
+    def decide(self, batch_id: int) -> Decision:
+        """Return the decision for a batch: what its work plan says, and never a plan of the governor's own."""
+        return _decision(self.work_plan(batch_id)[0])
+
     def work_plan(self, batch_id: int) -> tuple[WorkPlan, CostPair | None]:
         """Return the plan of a batch and the costs it rests on; the same however often it is asked."""
         log = self.work

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +14,20 @@ from pyspark import TaskContext
 
 from penstock.control.workplan import WorkPlan
 from penstock.control.workshop import PartitionReport
-from penstock.model.errors import OperatorError
+from penstock.model.errors import PlanLogError
 from penstock.policy.density import fitting_limit
 from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
 from penstock.policy.sequence import decide
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import item_of
 from penstock.spark.inplan import current_batch_id
+from penstock.spark.workcalls import Calling, Calls
 from penstock.spark.workplanner import WorkPlanner
-from penstock.spark.workresults import conform, rows_to_batch
+
+if TYPE_CHECKING:
+    # Only where rows are spilled: workers start sooner without.
+    from penstock.spark.spillfile import SpillFile
+    from penstock.spark.spillwriter import Part
 
 ITEM, ARRIVED, UTILITY, TRUE_COST = (f"__penstock_{name}" for name in ("item", "arrived", "utility", "cost"))
 WORKING = (ITEM, ARRIVED, UTILITY, TRUE_COST)
@@ -39,43 +43,65 @@ REPORT_TYPE = pa.struct(
     ]
 )
 REPORT_DDL = "struct<offered:bigint,kept:bigint,failed:bigint,oldest_micros:double,sum_micros:double,state:string>"
-FAIL, SKIP = "fail", "skip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkTask:
     """The function that Spark runs over the Arrow batches of a partition; it holds nothing but values.
 
-    With ``execute`` off it only decides and counts, for batches whose counts were lost.
+    With ``execute`` off it only decides and counts, for batches whose counts were lost. With a ``spill`` it stores what
+    it sheds, or all.
     """
 
-    function: Callable[[Any], Any]
+    calling: Calling
     planner: WorkPlanner
-    schema: pa.Schema
-    weight: str
-    batchwise: bool
-    chunk_tuples: int
-    on_error: str
     seed: int
     execute: bool = True
+    spill: Part | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield results and, last, one row that reports on the partition."""
-        context = TaskContext.get()
-        partition = context.partitionId() if context else 0
+        shift = self._shift(*self.planner.work_plan(current_batch_id()))
+        try:
+            for batch in batches:
+                yield from shift.work(batch)
+            # Not reached where the operator fails, or whoever asks has seen enough: then nothing is stored.
+            shift.finish_spill()
+            yield shift.report()
+        finally:
+            shift.discard_spill()
+
+    def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows with whether they were shed and sampled, by the logged plan, without executing anything."""
         batch_id = current_batch_id()
-        plan, pair = self.planner.work_plan(batch_id)
-        shift = _Shift(self, plan, pair, partition, batch_id)
+        if (logged := self.planner.work.plan(batch_id)) is None:
+            raise PlanLogError(
+                f"batch {batch_id} has no plan in {self.planner.work.path}, so nobody knows which rows it shed; "
+                "restore it from a copy"
+            )
+        shift = self._shift(*logged)
         for batch in batches:
-            yield from shift.work(batch)
-        yield shift.report()
+            yield marked(batch, shift.decide(batch)[2])
+
+    def execute_all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the results of all rows, each with a weight of 1; no plan is needed."""
+        calls = Calls(self.calling)
+        for batch in batches:
+            alike = np.ones(batch.num_rows)
+            yield from calls.run(batch, alike, alike)[0]
+
+    def _shift(self, plan: WorkPlan, pair: CostPair | None) -> _Shift:
+        context = TaskContext.get()
+        return _Shift(self, plan, pair, context.partitionId() if context else 0)
 
 
 class _Shift:
     """One partition's share of one batch."""
 
-    def __init__(self, task: WorkTask, plan: WorkPlan, pair: CostPair | None, partition: int, batch_id: int) -> None:
+    def __init__(self, task: WorkTask, plan: WorkPlan, pair: CostPair | None, partition: int) -> None:
         self._task = task
+        self._calls = Calls(task.calling)
+        self._file: SpillFile | None = None
         self._plan = plan
         self._known = pair
         self._partition = partition
@@ -83,32 +109,27 @@ class _Shift:
         self._shedder = plan.shedder(self._policy, task.planner.constraint, partition)
         self._window = np.zeros(task.planner.constraint.window_tuples)
         # Draws differ between partitions and batches, and are the same in every replay.
-        self._seed = np.uint64(item_of(str(task.seed), str(batch_id), str(partition)))
+        self._seed = np.uint64(item_of(str(task.seed), str(plan.batch_id), str(partition)))
         self._fresh = CostPair(self._policy.learning.shape)
         # Where every survivor stands for itself, one sketch is both.
         by_density = self._policy.RULE == BY_DENSITY
         self._executed = CostPair(self._policy.learning.shape) if by_density else self._fresh
-        self._offered = self._kept = self._failed = self._silent = self._unweighed = 0
+        self._offered = self._kept = self._unweighed = 0
         self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Decide on an Arrow batch, execute what is kept, and learn from it."""
-        items = batch.column(ITEM).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
-        costs = self._expected(batch, items)
-        weights = self._weights(batch, items, costs)
-        self._offered += items.size
+        items, costs, weights = self.decide(batch)
         chosen = np.flatnonzero(weights)
         self._kept += chosen.size
         self._note_arrivals(batch, chosen)
+        if self._task.spill is not None:
+            self._store(batch, weights)
         if not chosen.size or not self._task.execute:
             return
-        columns = [name for name in batch.schema.names if name not in WORKING]
-        kept = batch.select(columns) if chosen.size == items.size else batch.select(columns).take(pa.array(chosen))
-        weights = stands_for = weights[chosen]
-        if self._task.weight in columns:
-            weights = weights * kept.column(self._task.weight).cast(pa.float64()).to_numpy(zero_copy_only=False)
-        run = self._run_batchwise if self._task.batchwise else self._run_rows
-        results, seconds = run(kept, weights, costs[chosen])
+        kept = _own(batch) if chosen.size == items.size else _own(batch).take(pa.array(chosen))
+        stands_for = weights[chosen]
+        results, seconds = self._calls.run(kept, stands_for, costs[chosen])
         self._work += float(seconds.sum())
         self._executed.update(items[chosen], seconds)
         if self._executed is not self._fresh:
@@ -117,14 +138,32 @@ class _Shift:
         for result in results:
             yield self._with_report(result)
 
+    def decide(self, batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Give each tuple of the next Arrow batch its item, what it should cost, and its weight: 0 if it is shed."""
+        items = batch.column(ITEM).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
+        costs = self._expected(batch, items)
+        weights = self._weights(batch, items, costs)
+        self._offered += items.size
+        return items, costs, weights
+
+    def finish_spill(self) -> None:
+        """Put what was stored in its place."""
+        if self._file is not None:
+            self._file.finish()
+
+    def discard_spill(self) -> None:
+        """Leave nothing behind of a file that was not finished."""
+        if self._file is not None:
+            self._file.discard()
+
     def report(self) -> pa.RecordBatch:
         """Make the row that tells the driver what this partition did."""
         state = {
             "partition": self._partition,
             "offered": self._offered,
             "kept": self._kept,
-            "failed": self._failed,
-            "silent": self._silent,
+            "failed": self._calls.failed,
+            "silent": self._calls.silent,
             "work_seconds": self._work,
             "arrived_at": self._micros / self._kept / 1e6 if self._kept and np.isfinite(self._oldest) else None,
             "pair": base64.b64encode(self._fresh.to_bytes()).decode(),
@@ -133,12 +172,13 @@ class _Shift:
         row = {
             "offered": self._offered,
             "kept": self._kept,
-            "failed": self._failed,
+            "failed": self._calls.failed,
             "oldest_micros": float(self._oldest) if np.isfinite(self._oldest) else None,
             "sum_micros": self._micros if self._kept else None,
             "state": json.dumps(state),
         }
-        fields = [*self._task.schema, pa.field(self._task.weight, pa.float64())]
+        calling = self._task.calling
+        fields = [*calling.schema, pa.field(calling.weight, pa.float64())]
         arrays = [pa.nulls(1, field.type) for field in fields]
         return pa.RecordBatch.from_arrays(
             [*arrays, pa.array([row], type=REPORT_TYPE)], names=[*(field.name for field in fields), REPORT]
@@ -233,73 +273,34 @@ class _Shift:
             # Nulls count as the mean of the others.
             self._micros += float(micros.mean()) * chosen.size
 
-    def _run_rows(
-        self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
-    ) -> tuple[list[pa.RecordBatch], np.ndarray]:
-        """Call the operator row by row, and time each call."""
-        function, clock = self._task.function, time.perf_counter_ns
-        results: list[dict[str, Any]] = []
-        result_weights: list[float] = []
-        nanos = np.empty(kept.num_rows)
-        for index, row in enumerate(kept.to_pylist()):
-            started = clock()
-            try:
-                result = function(row)
-            except Exception as cause:
-                nanos[index] = clock() - started
-                self._failed_on(cause, 1)
-                continue
-            nanos[index] = clock() - started
-            if result is None:
-                self._silent += 1
-                continue
-            results.append(result)
-            result_weights.append(weights[index])
-        if not results:
-            return [], nanos / 1e9
-        return [rows_to_batch(results, result_weights, self._task.schema, self._task.weight)], nanos / 1e9
-
-    def _run_batchwise(
-        self, kept: pa.RecordBatch, weights: np.ndarray, costs: np.ndarray
-    ) -> tuple[list[pa.RecordBatch], np.ndarray]:
-        """Call the operator on slices; what a slice took is shared out by what its tuples were expected to cost.
-
-        Only sums are seen, but every slice mixes other tuples: over some batches the shares approach the costs.
-        """
-        results: list[pa.RecordBatch] = []
-        seconds = np.empty(kept.num_rows)
-        for first in range(0, kept.num_rows, self._task.chunk_tuples):
-            part = kept.slice(first, self._task.chunk_tuples)
-            own = slice(first, first + part.num_rows)
-            if self._task.weight in part.schema.names:
-                part = part.drop_columns([self._task.weight])
-            part = part.append_column(self._task.weight, pa.array(weights[own]))
-            started = time.perf_counter()
-            try:
-                result = self._task.function(part)
-            except Exception as cause:
-                result = None
-                self._failed_on(cause, part.num_rows)
-            else:
-                self._silent += part.num_rows if result is None or result.num_rows == 0 else 0
-            took = time.perf_counter() - started
-            expected = np.maximum(costs[own], 1e-9)
-            seconds[own] = took * expected / expected.sum()
-            if result is not None and result.num_rows:
-                results += conform(result, part, self._task.schema, self._task.weight)
-        return results, seconds
-
-    def _failed_on(self, cause: Exception, tuples: int) -> None:
-        if self._task.on_error == FAIL:
-            raise OperatorError(
-                f"the operator raised {type(cause).__name__}: {cause}; mend it, or have such rows counted and left out "
-                "with on_error='skip'"
-            ) from cause
-        self._failed += tuples
+    def _store(self, batch: pa.RecordBatch, weights: np.ndarray) -> None:
+        """Store what is shed of an Arrow batch, or all of it."""
+        part = self._task.spill
+        if part is None or (part.spill.rows == "shed" and weights.all()) or not weights.size:
+            return
+        rows = marked(batch, weights)
+        if part.spill.rows == "shed":
+            rows = rows.filter(rows.column("shed"))
+        self._file = self._file or part.open()
+        self._file.add(rows.to_struct_array())
 
     def _with_report(self, result: pa.RecordBatch) -> pa.RecordBatch:
         nothing = pa.nulls(result.num_rows, REPORT_TYPE)
         return pa.RecordBatch.from_arrays([*result.columns, nothing], names=[*result.schema.names, REPORT])
+
+
+def marked(batch: pa.RecordBatch, weights: np.ndarray) -> pa.RecordBatch:
+    """Say of each row whether it was shed, and whether it was sampled.
+
+    Sampled are rows whose results do not count as one: those that were shed, and those that stand for others.
+    """
+    rows = _own(batch).append_column("shed", pa.array(weights == 0))
+    return rows.append_column("sampled", pa.array(weights != 1))
+
+
+def _own(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows as the stream has them, without the working columns."""
+    return batch.select([name for name in batch.schema.names if name not in WORKING])
 
 
 def read_report(state: str) -> PartitionReport:
