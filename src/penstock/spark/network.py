@@ -14,6 +14,7 @@ from penstock.model import network as model
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.spark.network_steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
 from penstock.spark.network_stream import Stream
+from penstock.spark.spill import Spill, to_spill
 from penstock.spark.storepath import StorePath, place
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ class Network:
         Another seed keeps other rows.
     name
         Names the plan log within the checkpoint and the metrics in Spark's progress.
+    spill
+        Folder in which dropped rows are stored as Parquet while they are dropped, with the arc, or a
+        :class:`~penstock.spark.spill.Spill` that says more. By default they are only counted.
 
     Examples
     --------
@@ -75,6 +79,7 @@ class Network:
         step: float = 0.02,
         seed: int = 0,
         name: str = "network",
+        spill: str | StorePath | Spill | None = None,
     ) -> None:
         if shedding not in SHEDDING:
             raise InvalidInputError(f"shedding must be one of {', '.join(SHEDDING)}, got {shedding!r}")
@@ -83,6 +88,7 @@ class Network:
         self.name = name
         self.seed = seed
         self.step = step
+        self.spill = to_spill(spill)
         self.latency_chosen = latency_seconds is None
         self.governor = Governor(
             latency_seconds=DEFAULT_LATENCY_SECONDS if latency_seconds is None else latency_seconds,
@@ -206,6 +212,23 @@ class Network:
         if not isinstance(step, AggregateStep):
             raise InvalidInputError(f"{output!r} is no output of windows; outputs behind an aggregate are")
         return assemble_windows(answers, step, output, target=node.error if node else None)
+
+    def spilled(self) -> DataFrame:
+        """Read what the spill has of committed batches.
+
+        There is one record for each drop, with the row as it was there, ``arc``, ``batch``, ``reason``, ``sampled``
+        (whether the drop went by the row's hash) and ``weight`` (rows that it stood for). With ``Spill(rows="all")``
+        there is one more for each row of a source, as it came: not ``shed``, without an arc, but with its ``source``.
+        Each batch appears once, however often it was replayed. A batch that the ledger has and the spill has not, or
+        not all of it, is an error that names it, unless it was pruned, or committed before anything was spilled.
+
+        >>> network.spilled().where("shed").groupBy("batch", "arc", "reason").count()  # doctest: +SKIP
+        """
+        from penstock.spark.network_spilled import spilled_drops
+
+        if self.spill is None:
+            raise InvalidInputError("this network has no spill; name the folder it was run with: Network(spill=...)")
+        return spilled_drops(self, self.spill)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""

@@ -76,7 +76,7 @@ class Spill:
         except OSError as cause:
             raise SpillError(
                 f"the spill {self.folder} cannot be written ({cause}), so the query was not started; mend that, or "
-                "name another folder: shed(spill=...)"
+                "name another folder: spill=..."
             ) from cause
 
 
