@@ -1,7 +1,9 @@
 """What a network drops is stored with its arc, and enough of it to make all answers exact afterwards."""
 
 import json
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
@@ -51,7 +53,7 @@ def branching(checkpoint, frame, **options):
     both.output("few", columns=["id"])
     both.filter("large", F.col("value") > 50).output("fewer")
     left, right = shared.filter("left", F.col("value") == 3), shared.filter("right", F.col("kind") < 5)
-    pairs = left.join("pairs", right, on="value", within_seconds=1.5)
+    pairs = left.join("pairs", right, on="value", within_seconds=1.0)
     pairs.output("pairs out", columns=["id", "right_id"])
     pairs.filter("forward", F.col("id") < F.col("right_id")).output("forward out", columns=["id", "right_id"])
     return network
@@ -76,26 +78,207 @@ def by_arc(spilled):
     return {(row.batch, row.arc): row["count"] for row in spilled.groupBy("batch", "arc").count().collect()}
 
 
-def test_every_drop_is_stored_once_with_its_arc_and_the_row_as_it_was_there(spark, checkpoint, tmp_path):
-    network = branching(checkpoint, events(spark, rows_per_batch=ROWS), spill=str(tmp_path / "spill"))
-    always_dropping(network, DROPS)
-    run = run_some(network, tmp_path / "out", 3)
-    stored = network.spilled()
-    assert by_arc(stored) == arc_ledger(run)
-    assert {arc for _, arc in arc_ledger(run)} == {
-        "-> events", "shared -> summed", "shared -> doubled", "both -> few", "pairs -> forward",
-    }  # fmt: skip
+@pytest.fixture(scope="module")
+def burst(spark, tmp_path_factory):
+    """Some batches with drops, then some without, all of them spilled; Spark's offsets and the plans are gone."""
+    folder = tmp_path_factory.mktemp("burst")
+    checkpoint, spill = str(folder / "checkpoint"), ps.Spill(str(folder / "spill"), rows="all")
+
+    def network(**options):
+        return branching(checkpoint, events(spark, rows_per_batch=ROWS), spill=spill, **options)
+
+    dropping = network()
+    always_dropping(dropping, DROPS)
+    run_some(dropping, folder / "out", 2)
+    run = run_some(network(shedding="none"), folder / "out", 3)
+    batches = [row.asDict() for row in run.ledger().orderBy("batch_id").collect()]
+    assert [batch["keep"] < 1 for batch in batches] == sorted((batch["keep"] < 1 for batch in batches), reverse=True)
+    for name in ("offsets", "commits", "penstock/network/plans"):
+        shutil.rmtree(Path(checkpoint, name))
+    return network(), run, spark.read.parquet(str(folder / "out")), batches
+
+
+def test_every_drop_is_stored_once_with_its_arc_and_the_row_as_it_was_there(burst):
+    network, run, _, batches = burst
+    stored = network.spilled().cache()
     own = ["shed", "sampled", "weight", "batch", "arc", "reason", "source"]
     columns = ["id", "at", "kind", "value", "twice"]
     assert stored.columns == [*columns, *(f"right_{name}" for name in columns), *own]
-    assert stored.where("NOT shed OR NOT sampled OR source IS NOT NULL OR batch != id DIV 600").isEmpty()
+    drops = stored.where("shed")
+    assert by_arc(drops) == arc_ledger(run)
+    assert drops.where("NOT sampled OR source IS NOT NULL OR batch != greatest(id, right_id) DIV 600").isEmpty()
     # Weighted by the drops above; columns that other branches made are not there.
-    told = stored.groupBy("arc").agg(F.collect_set(F.round("weight", 6)).alias("w"), F.count("twice").alias("twice"))
-    told = {row.arc: (sorted(row.w), row.twice > 0) for row in told.collect()}
-    assert told == {
+    told = drops.groupBy("arc").agg(F.collect_set(F.round("weight", 6)).alias("w"), F.count("twice").alias("twice"))
+    assert {row.arc: (sorted(row.w), row.twice > 0) for row in told.collect()} == {
         "-> events": ([1.0], False),
         "shared -> summed": ([1.25], False),
         "shared -> doubled": ([1.25], False),
         "both -> few": ([1.25, round(1.25 / 0.6, 6)], True),
         "pairs -> forward": ([1.5625], False),
     }
+    came = stored.where("NOT shed")
+    assert sorted(row.id for row in came.collect()) == list(range(ROWS * len(batches)))
+    assert came.where("arc IS NOT NULL OR source != 'events' OR twice IS NOT NULL OR batch != id DIV 600").isEmpty()
+
+
+def test_windows_rows_and_pairs_become_exact_from_the_spill_alone(spark, burst, tmp_path):
+    network, run, approximate, batches = burst
+    done = network.backfill(into=str(tmp_path / "into"))
+    touched = [batch["batch_id"] for batch in batches if batch["keep"] < 1]
+    assert touched
+    assert len(touched) < done.batches < len(batches)
+    assert (done.from_spill, done.rows) == (done.batches, done.batches * ROWS)
+    assert done.shed == sum(arc_ledger(run).values())
+    truth = Truth(spark, len(batches))
+    first, corrected = answers_of(done), done.correct(approximate).collect()
+    before, after = given(approximate.collect(), truth.ids), given(corrected, truth.ids)
+    assert set(after) == {"rows", "few", "fewer", "pairs out", "forward out"}
+    for output, expected in truth.rows().items():
+        assert after[output] == expected
+        assert before[output] != expected
+    assert {row.weight for row in corrected if row.start is None} == {1.0}
+
+    panes = {
+        (int(row.start.timestamp()), json.loads(row.key)["kind"]): (row.rows, row.weight, row.total)
+        for row in corrected
+        if row.start is not None and row.end.timestamp() <= truth.end_seconds
+    }
+    starts = {start for start, _ in panes}
+    assert starts >= {10 + number - number % 2 for number in touched}
+    assert panes == {key: sums for key, sums in truth.panes().items() if key[0] in starts}
+    assert not approximate.where("output = 'sums' AND weight != rows").isEmpty()
+
+    assert answers_of(network.backfill(into=str(tmp_path / "into"))) == first
+    assert not (tmp_path / "into" / "rows").exists()
+
+
+def answers_of(done):
+    """What a backfill found, to be compared with another one."""
+    return [sorted(map(str, frame.collect())) for frame in (done.answers, done.delivered)]
+
+
+class Truth:
+    """What all rows of some batches give, worked out without a network."""
+
+    def __init__(self, spark, batches):
+        self.ids = ROWS * batches
+        self.end_seconds = 10 + batches
+        found = spark.range(self.ids).selectExpr("id", "id % 7 AS kind", "pmod(xxhash64(id), 100) AS value").collect()
+        self.shared = [row for row in found if row.kind > 1]
+
+    def rows(self):
+        few = [row for row in self.shared if row.kind in (2, 3)]
+        pairs = [
+            (left.id, right.id)
+            for left in self.shared
+            for right in self.shared
+            if left.value == right.value == 3 and right.kind < 5 and abs(left.id // ROWS - right.id // ROWS) <= 1
+        ]
+        return {
+            "rows": sorted((row.id, None) for row in self.shared),
+            "few": sorted((row.id, None) for row in few),
+            "fewer": sorted((row.id, None) for row in few if row.value > 50),
+            "pairs out": sorted(pairs),
+            "forward out": sorted((left, right) for left, right in pairs if left < right),
+        }
+
+    def panes(self):
+        found = {}
+        for row in self.shared:
+            key = (10 + row.id // ROWS // 2 * 2, row.kind)
+            rows, weight, total = found.get(key, (0, 0.0, 0.0))
+            found[key] = (rows + 1, weight + 1, total + row.value)
+        return found
+
+
+def given(answers, ids):
+    """Ids, of pairs both, that outputs gave, of the rows below a number."""
+    found = {}
+    for row in (row for row in answers if row.start is None):
+        fields = json.loads(row.row)
+        pair = (fields["id"], fields.get("right_id"))
+        if max(fields["id"], fields.get("right_id", 0)) < ids:
+            found.setdefault(row.output, []).append(pair)
+    return {output: sorted(pairs) for output, pairs in found.items()}
+
+
+def united(checkpoint, spark, **options):
+    """Two sources that do not come alike, taken together."""
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, headroom=1e-9, **options)
+    one = network.source("one", events(spark, rows_per_batch=700), row_id="id", event_time="at")
+    other = network.source("other", events(spark, rows_per_batch=350).drop("value"), row_id="id", event_time="at")
+    both = one.filter("ones", F.col("kind") == 1).union("both", other)
+    both.output("rows", columns=["id", "value"])
+    both.aggregate("counted", window_seconds=2, by="kind").output("counts")
+    return network
+
+
+def test_two_sources_are_read_again_and_what_is_gone_is_named(spark, checkpoint, tmp_path):
+    network = united(checkpoint, spark, spill=str(tmp_path / "spill"))
+    with pytest.raises(ps.InvalidInputError, match="no batch was committed on .* there is nothing to backfill"):
+        network.backfill(into=str(tmp_path / "into"))
+    with pytest.raises(ps.InvalidInputError, match="no batch was committed on .* nothing was spilled"):
+        network.spilled()
+    always_dropping(network, {("", "other"): Drop(0.5), ("both", "rows"): Drop(0.4)})
+    run = run_some(network, tmp_path / "out", 2)
+    assert by_arc(network.spilled()) == arc_ledger(run)
+
+    done = network.backfill(into=str(tmp_path / "into"))
+    batches = len(run.batches)
+    assert (done.batches, done.rows, done.from_spill) == (batches, batches * (700 + 350), 0)
+    ones = [(number, number % 100) for number in range(700 * batches) if number % 7 == 1]
+    approximate = spark.read.parquet(str(tmp_path / "out"))
+    corrected = done.correct(approximate).collect()
+    found = [json.loads(row.row) for row in corrected if row.start is None]
+    assert sorted(row["id"] for row in found if "value" in row) == [number for number, _ in ones]
+    assert sorted(row["id"] for row in found if "value" not in row) == list(range(350 * batches))
+    assert approximate.where("start IS NULL").count() < len(found)
+    counts = {}
+    for row in (row for row in corrected if row.start is not None):
+        counts[json.loads(row.key)["kind"]] = counts.get(json.loads(row.key)["kind"], 0) + row.weight
+    assert counts == {kind: (len(ones) if kind == 1 else 0) + 50 * batches for kind in range(7)}
+
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "into" / "rows").rglob("*.parquet")}
+    shutil.rmtree(Path(checkpoint, "offsets"))
+    assert network.backfill(into=str(tmp_path / "into")).rows == done.rows
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "into" / "rows").rglob("*.parquet")} == before
+    with pytest.raises(ps.SpillError, match=r"Of its 1050 rows the spill .* has 0 rows as they came and \d+ drops"):
+        network.backfill(into=str(tmp_path / "elsewhere"))
+    bare = united(checkpoint, spark)
+    with pytest.raises(
+        ps.PlanLogError, match=r"batch 0 cannot be read again: .*Network\(spill=Spill\(\.\.\., rows=\"all"
+    ):
+        bare.backfill(into=str(tmp_path / "elsewhere"))
+    with pytest.raises(ps.InvalidInputError, match=r"this network has no spill; name the folder"):
+        bare.spilled()
+    shutil.rmtree(Path(checkpoint, "penstock/network/plans"))
+    with pytest.raises(ps.PlanLogError, match=r"the plans of batches 0, 1.* are gone, so nobody can tell"):
+        bare.backfill(into=str(tmp_path / "elsewhere"))
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_starts(spark, checkpoint, tmp_path, capsys):
+    def network(spill, frame, **made):
+        built = ps.Network(checkpoint=checkpoint, spill=spill)
+        source = built.source("events", frame, row_id="id", event_time="at")
+        (source.map("made", **made) if made else source).output("rows")
+        return built
+
+    spill = str(tmp_path / "spill")
+    for name in ("source", "Weight", "batch"):
+        with pytest.raises(ps.InvalidInputError, match=f"has a column '{name}', where stored rows say what became"):
+            network(spill, events(spark).withColumn(name, F.lit(1))).answers()
+        with pytest.raises(ps.InvalidInputError, match=f"has a column '{name}', where stored rows say what became"):
+            network(None, events(spark), **{name: F.lit(1)}).backfill(into=spill)
+    with pytest.raises(ps.InvalidInputError, match=r"the column 'odd' holds .*; cast or drop it"):
+        network(spill, events(spark), odd=F.expr("INTERVAL '1' MONTH")).answers()
+    with pytest.raises(ps.InvalidInputError, match="a spill needs a folder, got ''"):
+        network("", events(spark))
+    away = ps.StorePath("s3a://penstock/spill", endpoint_url="http://127.0.0.1:9", key="a", secret="b")
+    refused = network(away, events(spark))
+    with pytest.raises(ps.SpillError, match=r"cannot be written .*so the query was not started"):
+        refused.start(refused.answers().writeStream.format("noop"))
+    plans = []
+    for chosen in (None, spill):
+        network(chosen, events(spark)).answers().explain()
+        plans.append(capsys.readouterr().out)
+    assert ["ArrowEvalPython" in plan for plan in plans] == [False, True]

@@ -18,6 +18,7 @@ from penstock.spark.spill import Spill, to_spill
 from penstock.spark.storepath import StorePath, place
 
 if TYPE_CHECKING:
+    from penstock.spark.network_backfill import NetworkBackfilled
     from penstock.spark.network_run import NetworkRun
 
 Shedding = Literal["random", "semantic", "uniform", "none"]
@@ -229,6 +230,29 @@ class Network:
         if self.spill is None:
             raise InvalidInputError("this network has no spill; name the folder it was run with: Network(spill=...)")
         return spilled_drops(self, self.spill)
+
+    def backfill(self, *, into: str | StorePath) -> NetworkBackfilled:
+        """Answer again, exactly, for all that drops have touched.
+
+        A batch with drops is taken from the spill, if all of its rows are there (``Spill(rows="all")``). Else it is
+        read again from the sources, as a replay would read it, and its rows are stored as Parquet in ``into``/rows. So
+        are batches beside it that hold rows of the same panes, or partners in a join. Then the network runs over them
+        with nothing dropped. What is stored already is not read again, so a backfill that was cut short goes on where
+        it was. See ``docs/backfill.md``.
+
+        Parameters
+        ----------
+        into
+            Folder for the rows and the exact answers.
+
+        Examples
+        --------
+        >>> done = network.backfill(into="/data/tasks-backfill")  # doctest: +SKIP
+        >>> done.correct(spark.read.parquet("/data/answers"))  # doctest: +SKIP
+        """
+        from penstock.spark.network_backfill import backfill_network
+
+        return backfill_network(self, into=into)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""

@@ -49,6 +49,14 @@ def whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, ev
     return None
 
 
+def whole_sources(spilled: SpillFolder, batch: Batch) -> AnyPath | None:
+    """Find an execution that stored all rows of a batch as they came."""
+    for run, (rows, shed) in sorted(spilled.counts(batch.batch_id).items()):
+        if run.startswith("0-") and rows - shed == batch.read:
+            return spilled.run(batch.batch_id, run)
+    return None
+
+
 def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     """Read what a spill has of the batches in the ledger; see :meth:`Network.spilled`."""
     planner, layout = planner_of(network), layout_of(network)
