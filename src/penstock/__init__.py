@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.backfill import Backfilled
     from penstock.spark.network import Network
+    from penstock.spark.network_backfill import NetworkBackfilled
     from penstock.spark.network_run import NetworkRun
     from penstock.spark.network_status import OutputStatus
     from penstock.spark.network_stream import Stream
@@ -75,6 +76,7 @@ __all__ = [
     "MaxError",
     "MaximumLatency",
     "Network",
+    "NetworkBackfilled",
     "NetworkPlan",
     "NetworkRun",
     "NotSupportedError",
@@ -144,6 +146,7 @@ _HOMES = {
     "MaximumLatency": "penstock.policy.constraint",
     "Network": "penstock.spark.network",
     "NetworkPlan": "penstock.model.network_plan",
+    "NetworkBackfilled": "penstock.spark.network_backfill",
     "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",

@@ -46,7 +46,9 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.set_defaults(run=_reproduce)
 
     backfill = commands.add_parser("backfill", help="make the answers of a burst exact afterwards (docs/backfill.md)")
-    backfill.add_argument("build", metavar="MODULE:FUNCTION", help="gets a session, returns (shedder, query, window)")
+    backfill.add_argument(
+        "build", metavar="MODULE:FUNCTION", help="gets a session, returns (shedder, query, window) or a network"
+    )
     backfill.add_argument("--into", required=True, metavar="FOLDER", help="where rows and exact answers go")
     backfill.set_defaults(run=_backfill)
     return parser

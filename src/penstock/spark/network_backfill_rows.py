@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
 from penstock.model.errors import PlanLogError, SpillError
+from penstock.spark.names import quoted
 from penstock.spark.network_spill import PLAN_FILE
 from penstock.spark.network_spilled import whole_sources
 from penstock.spark.offsets import read_entry
@@ -58,10 +59,12 @@ class SourceRows:
     @cached_property
     def uncounted(self) -> frozenset[int]:
         """Batches that hold rows, but no entry in the ledger, as the driver died when they were committed."""
-        committed = folder_at(self.planner.checkpoint / "commits").ids()
+        committed = set(folder_at(self.planner.checkpoint / "commits").ids())
         spilled = self._spilled.batch_ids() if self._spilled is not None else set()
-        missing = {*committed, *(number for number in spilled if number <= max(self.ledger))} - self.ledger.keys()
-        return frozenset(number for number in missing if self._moved(number) is not False)
+        spilled = {number for number in spilled if number <= max(self.ledger)}
+        # Spark runs batches without rows, too, to move its watermark: those need no entry.
+        moved = {number: self._moved(number) for number in (committed | spilled) - self.ledger.keys()}
+        return frozenset(number for number, known in moved.items() if known or (known is None and number in spilled))
 
     def store(self, batch_id: int) -> None:
         """Read a batch again and write its rows, unless they are stored already."""
@@ -92,8 +95,8 @@ class SourceRows:
             frames.append(self.spark.read.parquet(*map(str, spilled.values())).where("arc IS NULL"))
         if read_again := [str(self._folder(number)) for number in batch_ids if number not in spilled]:
             frames.append(self.spark.read.parquet(*read_again))
-        columns = (*self.events.columns, "batch")
-        return reduce(DataFrame.unionByName, (frame.select(*columns) for frame in frames))
+        columns = [*map(quoted, self.events.columns), "batch"]
+        return reduce(lambda one, other: one.unionByName(other), (frame.select(*columns) for frame in frames))
 
     def decision(self, batch_id: int) -> Decision | None:
         """Read the plan of a batch: in the log, or where it was kept when the log was pruned; None if it is gone."""

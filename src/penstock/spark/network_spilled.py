@@ -14,6 +14,7 @@ from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, SpillError
 from penstock.model.network import arc_name
 from penstock.spark.ledger import LINES, Ledger
+from penstock.spark.names import quoted
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_spill import STORED, level_name
 from penstock.spark.spill import Spill
@@ -95,7 +96,7 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     spark = next(iter(network.steps.sources.values())).frame.sparkSession
     frames = [spark.read.parquet(*folders) for _, folders in sorted(found.items())]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    rows = rows.select(*(name for name in rows.columns if name not in STORED), *STORED)
+    rows = rows.select(*(quoted(name) for name in rows.columns if name not in STORED), *STORED)
     # All rows may have been stored by an earlier run that was asked to.
     return rows if spill.rows == "all" else rows.where("shed")
 
