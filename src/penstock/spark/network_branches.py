@@ -53,16 +53,14 @@ def branch(tagged: DataFrame, network: Network, layout: Layout) -> DataFrame:
         parts.append(_windows(columns, nulls, types, aggregates, layout))
     for name, step in joins.items():
         parts.append(_pairs(columns, paired, name, step, layout))
-    # Stored rows may as well be computed once per branch, where Spark drops what a branch does not need.
-    once = ", rand(1) AS __once" if tagged.isStreaming else ""
     if is_remote(spark):
         # Spark Connect looks names up when the query starts, when a temporary view is gone: the frame goes along.
         text = " UNION ALL ".join(parts).replace("{", "{{").replace("}", "}}")
-        return spark.sql(f"WITH shared AS (SELECT *{once} FROM {{tagged}}) " + text, tagged=tagged)
+        return spark.sql("WITH shared AS (SELECT *, rand(1) AS __once FROM {tagged}) " + text, tagged=tagged)
     view = f"penstock_{uuid.uuid4().hex}"
     tagged.createOrReplaceTempView(view)
     try:
-        return spark.sql(f"WITH shared AS (SELECT *{once} FROM {view}) " + " UNION ALL ".join(parts))
+        return spark.sql(f"WITH shared AS (SELECT *, rand(1) AS __once FROM {view}) " + " UNION ALL ".join(parts))
     finally:
         spark.catalog.dropTempView(view)
 

@@ -130,9 +130,10 @@ def _counted(
     stage: Stage, deliveries: Sequence[Delivery], ground: Ground, *, name: str, level: int | None
 ) -> DataFrame:
     """Count what happened in a stage, and store what it dropped, where that is asked for."""
-    if not ground.observe:
-        return stage.frame
-    counted = stage.frame.observe(name, *_metrics(stage, deliveries, level))
+    # Also where nobody wants the counts there is one: Spark pushes filters past the explode that follows, and has lost
+    # columns on the way (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND); past what is observed it pushes nothing.
+    metrics = _metrics(stage, deliveries, level) if ground.observe else [F.count(F.lit(1)).alias("rows")]
+    counted = stage.frame.observe(name, *metrics)
     return counted if ground.spill is None else spill_stage(counted, stage, ground.spill, level=level)
 
 
