@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.spark.backfill import Backfilled
     from penstock.spark.backfill_windows import backfill_windows
     from penstock.spark.network import Network
+    from penstock.spark.network_backfill import NetworkBackfilled
     from penstock.spark.network_run import NetworkRun
     from penstock.spark.network_status import OutputStatus
     from penstock.spark.network_stream import Stream
@@ -76,6 +77,7 @@ __all__ = [
     "MaxError",
     "MaximumLatency",
     "Network",
+    "NetworkBackfilled",
     "NetworkPlan",
     "NetworkRun",
     "NotSupportedError",
@@ -146,6 +148,7 @@ _HOMES = {
     "MaximumLatency": "penstock.policy.constraint",
     "Network": "penstock.spark.network",
     "NetworkPlan": "penstock.model.network_plan",
+    "NetworkBackfilled": "penstock.spark.network_backfill",
     "NetworkRun": "penstock.spark.network_run",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",

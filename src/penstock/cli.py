@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
 
     backfill = commands.add_parser("backfill", help="make the answers of a burst exact afterwards (docs/backfill.md)")
     backfill.add_argument(
-        "build", metavar="MODULE:FUNCTION", help="gets a session, returns (shedder or operator, query, window)"
+        "build",
+        metavar="MODULE:FUNCTION",
+        help="gets a session, returns (shedder or operator, query, window), or a network",
     )
     backfill.add_argument("--into", required=True, metavar="FOLDER", help="where rows and exact answers go")
     backfill.set_defaults(run=_backfill)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,6 +20,9 @@ from penstock.spark.session import local_session
 from penstock.spark.spill import Spill
 from penstock.spark.storedrows import OWN_COLUMNS, check_names
 from penstock.spark.storepath import StorePath, place
+
+if TYPE_CHECKING:
+    from penstock.spark.network_backfill import NetworkBackfilled
 
 Query = Callable[[DataFrame], DataFrame]
 
@@ -105,10 +109,10 @@ def backfill(
     )
 
 
-def run_backfill(build: str, *, into: str) -> Backfilled:
+def run_backfill(build: str, *, into: str) -> Backfilled | NetworkBackfilled:
     """Backfill what ``module:function`` builds.
 
-    The function gets a session and returns a shedder or an operator, the query and the window.
+    The function gets a session and returns a shedder or an operator, the query and the window; or a network.
     """
     module_name, _, name = build.partition(":")
     if not name:
@@ -118,8 +122,13 @@ def run_backfill(build: str, *, into: str) -> Backfilled:
         function = getattr(import_module(module_name), name)
     except (ImportError, AttributeError) as cause:
         raise InvalidInputError(f"{build} cannot be imported ({cause}); run this in the folder of the job") from cause
+    from penstock.spark.network import Network
+
     spark = SparkSession.getActiveSession() or local_session()
-    shedder, query, window = function(spark)
+    built = function(spark)
+    if isinstance(built, Network):
+        return built.backfill(into=into)
+    shedder, query, window = built
     done: Backfilled = shedder.backfill(query, window=window, into=into)
     return done
 

@@ -14,9 +14,11 @@ from penstock.model import network as model
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.spark.network_steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
 from penstock.spark.network_stream import Stream
+from penstock.spark.spill import Spill, to_spill
 from penstock.spark.storepath import StorePath, place
 
 if TYPE_CHECKING:
+    from penstock.spark.network_backfill import NetworkBackfilled
     from penstock.spark.network_run import NetworkRun
 
 Shedding = Literal["random", "semantic", "uniform", "none"]
@@ -45,6 +47,9 @@ class Network:
         Another seed keeps other rows.
     name
         Names the plan log within the checkpoint and the metrics in Spark's progress.
+    spill
+        Folder in which dropped rows are stored as Parquet while they are dropped, with the arc, or a
+        :class:`~penstock.spark.spill.Spill` that says more. By default they are only counted.
 
     Examples
     --------
@@ -75,6 +80,7 @@ class Network:
         step: float = 0.02,
         seed: int = 0,
         name: str = "network",
+        spill: str | StorePath | Spill | None = None,
     ) -> None:
         if shedding not in SHEDDING:
             raise InvalidInputError(f"shedding must be one of {', '.join(SHEDDING)}, got {shedding!r}")
@@ -83,6 +89,7 @@ class Network:
         self.name = name
         self.seed = seed
         self.step = step
+        self.spill = to_spill(spill)
         self.latency_chosen = latency_seconds is None
         self.governor = Governor(
             latency_seconds=DEFAULT_LATENCY_SECONDS if latency_seconds is None else latency_seconds,
@@ -206,6 +213,46 @@ class Network:
         if not isinstance(step, AggregateStep):
             raise InvalidInputError(f"{output!r} is no output of windows; outputs behind an aggregate are")
         return assemble_windows(answers, step, output, target=node.error if node else None)
+
+    def spilled(self) -> DataFrame:
+        """Read what the spill has of committed batches.
+
+        There is one record for each drop, with the row as it was there, ``arc``, ``batch``, ``reason``, ``sampled``
+        (whether the drop went by the row's hash) and ``weight`` (rows that it stood for). With ``Spill(rows="all")``
+        there is one more for each row of a source, as it came: not ``shed``, without an arc, but with its ``source``.
+        Each batch appears once, however often it was replayed. A batch that the ledger has and the spill has not, or
+        not all of it, is an error that names it, unless it was pruned, or committed before anything was spilled.
+
+        >>> network.spilled().where("shed").groupBy("batch", "arc", "reason").count()  # doctest: +SKIP
+        """
+        from penstock.spark.network_spilled import spilled_drops
+
+        if self.spill is None:
+            raise InvalidInputError("this network has no spill; name the folder it was run with: Network(spill=...)")
+        return spilled_drops(self, self.spill)
+
+    def backfill(self, *, into: str | StorePath) -> NetworkBackfilled:
+        """Answer again, exactly, for all that drops have touched.
+
+        A batch with drops is taken from the spill, if all of its rows are there (``Spill(rows="all")``). Else it is
+        read again from the sources, as a replay would read it, and its rows are stored as Parquet in ``into``/rows. So
+        are batches beside it that hold rows of the same panes, or partners in a join. Then the network runs over them
+        with nothing dropped. What is stored already is not read again, so a backfill that was cut short goes on where
+        it was. See ``docs/backfill.md``.
+
+        Parameters
+        ----------
+        into
+            Folder for the rows and the exact answers.
+
+        Examples
+        --------
+        >>> done = network.backfill(into="/data/tasks-backfill")  # doctest: +SKIP
+        >>> done.correct(spark.read.parquet("/data/answers"))  # doctest: +SKIP
+        """
+        from penstock.spark.network_backfill import backfill_network
+
+        return backfill_network(self, into=into)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""

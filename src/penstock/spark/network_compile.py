@@ -21,8 +21,9 @@ from penstock.model.network import Network as Model
 from penstock.model.network import Operator, Output, Source
 from penstock.model.quality import ValueGraph
 from penstock.spark.network_branches import KEY, MOMENTS, VALUE, branch
-from penstock.spark.network_layout import LEFT, RIGHT, Layout, layout_of, planner_of
-from penstock.spark.network_plan_column import network_plan_column
+from penstock.spark.network_ground import Ground, streaming_ground
+from penstock.spark.network_layout import LEFT, RIGHT, Layout, layout_of
+from penstock.spark.network_spill import spill_stage
 from penstock.spark.network_stage import ARRIVAL, PLAN, PORT, ROW_HASH, TIME, TO, WEIGHT, Delivery, Stage, any_of
 from penstock.spark.network_steps import AggregateStep, JoinStep, OutputStep
 
@@ -30,21 +31,20 @@ if TYPE_CHECKING:
     from penstock.spark.network import Network
 
 
-def compile_network(network: Network) -> DataFrame:
-    """Make the streaming DataFrame of all answers."""
+def compile_network(network: Network, ground: Ground | None = None) -> DataFrame:
+    """Make the DataFrame of all answers: a streaming one, unless the ground says otherwise."""
     layout = layout_of(network)
-    frame = branch(_stages(network, layout), network, layout)
+    ground = ground or streaming_ground(network, layout)
+    frame = ground.only(branch(_stages(network, layout, ground), network, layout))
     if layout.below_join:
-        frame = _below_joins(frame, network, layout)
-    return _answers(frame, network, layout)
+        frame = _below_joins(frame, network, layout, ground)
+    return _answers(frame, network, layout, ground)
 
 
-def _stages(network: Network, layout: Layout) -> DataFrame:
+def _stages(network: Network, layout: Layout, ground: Ground) -> DataFrame:
     """Pass all stateless operators above joins and windows."""
-    frame = _sources(network, layout)
+    frame = ground.with_plan(source_rows(network, layout, ground.frames))
     model = network.model
-    planner = planner_of(network)
-    frame = frame.withColumn(PLAN, network_plan_column(frame.sparkSession, planner, layout.arcs))
     columns = [c for c in frame.columns if c not in (PORT, WEIGHT)]
     for level in range(max(layout.levels.values()) + 1):
         stage = Stage(network.model, network.steps, layout.arcs, layout.lanes, layout.ports, frame)
@@ -65,9 +65,8 @@ def _stages(network: Network, layout: Layout) -> DataFrame:
                 stage.counts[f"present:{name}"] = F.count_if(F.col(PORT) == layout.ports[name])
         ends = [node.name for node in model.order if _ends(node, layout, entries)]
         deliveries = stage.run(through, ends)
-        counted = stage.frame.observe(
-            f"{network.name}-{level}" if level else network.name, *_metrics(stage, deliveries, level)
-        )
+        name = f"{network.name}-{level}" if level else network.name
+        counted = _counted(stage, deliveries, ground, name=name, level=level)
         going = [_element(delivery, network, layout) for delivery in deliveries]
         if level:
             arrived = [layout.ports[name] for name in entries]
@@ -108,11 +107,12 @@ def _ends(node: object, layout: Layout, entries: Sequence[str]) -> bool:
     return False
 
 
-def _sources(network: Network, layout: Layout) -> DataFrame:
+def source_rows(network: Network, layout: Layout, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """Put the rows of all sources together, each with its port, the hash that decides its fate, and its times."""
     frames = []
     for name, source in network.steps.sources.items():
         ids = [F.col(column) for column in source.row_id]
-        frame = source.frame.withColumns(
+        frame = rows[name].withColumns(
             {
                 PORT: F.lit(layout.ports[name]),
                 WEIGHT: F.lit(1.0),
@@ -126,7 +126,18 @@ def _sources(network: Network, layout: Layout) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
-def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int) -> list[Column]:
+def _counted(
+    stage: Stage, deliveries: Sequence[Delivery], ground: Ground, *, name: str, level: int | None
+) -> DataFrame:
+    """Count what happened in a stage, and store what it dropped, where that is asked for."""
+    # Also where nobody wants the counts there is one: Spark pushes filters past the explode that follows, and has lost
+    # columns on the way (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND); past what is observed it pushes nothing.
+    metrics = _metrics(stage, deliveries, level) if ground.observe else [F.count(F.lit(1)).alias("rows")]
+    counted = stage.frame.observe(name, *metrics)
+    return counted if ground.spill is None else spill_stage(counted, stage, ground.spill, level=level)
+
+
+def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int | None) -> list[Column]:
     counted = [column.alias(name) for name, column in stage.counts.items()]
     for delivery in deliveries:
         place = f"{delivery.above}>{delivery.port}"
@@ -175,11 +186,9 @@ def _element(delivery: Delivery, network: Network, layout: Layout) -> Column:
     return F.when(delivery.flag, F.struct(F.lit(layout.ports[port]).alias(PORT), weight))
 
 
-def _below_joins(frame: DataFrame, network: Network, layout: Layout) -> DataFrame:
+def _below_joins(frame: DataFrame, network: Network, layout: Layout, ground: Ground) -> DataFrame:
     """Pass what lies below joins; other rows are through already."""
-    planner = planner_of(network)
-    frame = frame.withColumn(PLAN, network_plan_column(frame.sparkSession, planner, layout.arcs))
-    stage = Stage(network.model, network.steps, layout.arcs, {}, layout.ports, frame)
+    stage = Stage(network.model, network.steps, layout.arcs, {}, layout.ports, ground.with_plan(frame))
     joins = [name for name, step in network.steps.steps.items() if isinstance(step, JoinStep)]
     for name in joins:
         stage.enter(name)
@@ -189,7 +198,7 @@ def _below_joins(frame: DataFrame, network: Network, layout: Layout) -> DataFram
         [node.name for node in order if isinstance(node, Operator)],
         [node.name for node in order if isinstance(node, Output)],
     )
-    counted = stage.frame.observe(f"{network.name}-joins", *_metrics(stage, deliveries, -1))
+    counted = _counted(stage, deliveries, ground, name=f"{network.name}-joins", level=None)
     going = [_element(delivery, network, layout) for delivery in deliveries]
     arrived = [layout.ports[name] for name in joins]
     going.append(F.when(~F.col(PORT).isin(arrived), F.struct(F.col(PORT), F.col(WEIGHT))))
@@ -198,14 +207,14 @@ def _below_joins(frame: DataFrame, network: Network, layout: Layout) -> DataFram
     return exploded.select(*columns, *MOMENTS, F.col(f"{TO}.{PORT}").alias(PORT), F.col(f"{TO}.{WEIGHT}").alias(WEIGHT))
 
 
-def _answers(frame: DataFrame, network: Network, layout: Layout) -> DataFrame:
+def _answers(frame: DataFrame, network: Network, layout: Layout, ground: Ground) -> DataFrame:
     """Lay the answers of all outputs out alike."""
     steps = network.steps.steps
     names = {o.name: o.name for o in network.model.outputs if not isinstance(steps.get(o.input), AggregateStep)}
     names |= {o.input: o.name for o in network.model.outputs if isinstance(steps.get(o.input), AggregateStep)}
     rows = [name for name in names if isinstance(steps[name], OutputStep)]
     own = F.col(WEIGHT) * (F.col(WEIGHT) - 1)
-    row = _by_port(layout, {name: _json(frame, network, name) for name in rows}) if rows else F.lit(None)
+    row = _by_port(layout, {name: _json(frame, network, name, ground) for name in rows}) if rows else F.lit(None)
     return frame.select(
         _by_port(layout, {name: F.lit(output) for name, output in names.items()}).alias("output"),
         F.col("__start").alias("start"),
@@ -222,10 +231,10 @@ def _answers(frame: DataFrame, network: Network, layout: Layout) -> DataFrame:
     )
 
 
-def _json(frame: DataFrame, network: Network, name: str) -> Column:
+def _json(frame: DataFrame, network: Network, name: str, ground: Ground) -> Column:
     step = network.steps.steps[name]
     assert isinstance(step, OutputStep)  # noqa: S101 - outputs have such steps
-    columns = step.columns or tuple(c for c in frame.columns if not c.startswith("__"))
+    columns = step.columns or tuple(c for c in frame.columns if not c.startswith("__") and c not in ground.hidden)
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InvalidInputError(f"output {name!r} wants the column {missing[0]!r}, which the network does not have")

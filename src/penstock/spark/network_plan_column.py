@@ -33,3 +33,8 @@ def drops_row(decision: Decision, arcs: Sequence[Arc]) -> dict[str, object]:
         "thresholds": [WHOLE if drop is None or drop.ranges else threshold_of(drop.keep) for drop in drops],
         "ranges": [[{"low": low, "high": high} for low, high in drop.ranges] if drop else [] for drop in drops],
     }
+
+
+def keep_all_row(arcs: Sequence[Arc]) -> dict[str, object]:
+    """Lay out that nothing is dropped."""
+    return {"thresholds": [WHOLE] * len(arcs), "ranges": [[] for _ in arcs]}

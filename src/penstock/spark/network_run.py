@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ from penstock.spark.network_planner import NetworkPlanner
 from penstock.spark.network_status import NetworkBatch, OutputStatus, Reporter
 from penstock.spark.network_steps import AggregateStep
 from penstock.spark.runtime import REMEMBERED_BATCHES, Run
+from penstock.spark.spilled import prune_spill
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
 
@@ -47,6 +49,8 @@ def start_network(network: Network, writer: DataStreamWriter) -> NetworkRun:
     planner = planner_of(network)
     layout = layout_of(network)
     planner.log.verify()
+    if network.spill is not None:
+        network.spill.require_writable()
     planner.log.pin_sampling(
         {
             "row_id": [list(source.row_id) for source in network.steps.sources.values()],
@@ -111,6 +115,7 @@ class NetworkRun(Run):
             planner=planner,
             close_gaps=self._say_gaps,
             cost_model=CostModel(fixed_share=FIXED_SHARE),
+            tidy=partial(prune_spill, network.spill, planner.checkpoint) if network.spill is not None else None,
         )
 
     @property

@@ -35,7 +35,11 @@ class Delivery:
 
 @dataclass(slots=True)
 class Stage:
-    """Builds the flags of the operators between some ports and the next ones."""
+    """Builds the flags of the operators between some ports and the next ones.
+
+    ``drops`` says of each drop, by the number of its arc, which rows it takes out; ``crossed`` lists, by node, the
+    drops that a row has passed in this stage when it gets there.
+    """
 
     network: Network
     steps: Steps
@@ -45,6 +49,8 @@ class Stage:
     frame: DataFrame
     counts: dict[str, Column] = field(default_factory=dict)
     first: list[Column] = field(default_factory=list)
+    drops: dict[int, Column] = field(default_factory=dict)
+    crossed: dict[str, tuple[int, ...]] = field(default_factory=dict)
     _present: dict[str, Column] = field(default_factory=dict)
     _factor: dict[str, Column] = field(default_factory=dict)
 
@@ -52,6 +58,7 @@ class Stage:
         """Let the rows of a port in."""
         self._put(f"__in{len(self._present)}", F.col(PORT) == self.ports[name], name)
         self._factor[name] = F.lit(1.0)
+        self.crossed[name] = ()
         if isinstance(self._node(name), Source):
             self._pass_input(name)
 
@@ -73,12 +80,16 @@ class Stage:
         self.counts[f"present:{name}"] = F.count_if(self._present[name])
         flag, factor = self._drop((OUTSIDE, name), self._present[name])
         self._present[name], self._factor[name] = flag, factor
+        self.crossed[name] = (self._number((OUTSIDE, name)),)
 
     def _operate(self, name: str) -> None:
         node, step = self._node(name), self.steps.steps[name]
         assert isinstance(node, Operator)  # noqa: S101 - only operators have steps that run here
-        reached, factor = self._cross((node.inputs[0], name))
+        arc = (node.inputs[0], name)
+        reached, factor = self._cross(arc)
         self._factor[name] = factor
+        crossed = self.crossed[arc[0]]
+        self.crossed[name] = (*crossed, self._number(arc)) if arc in self.arcs else crossed
         if isinstance(step, FilterStep):
             # CASE, not AND: Spark may work out both sides of an AND ahead, for rows that never come here.
             passed = F.coalesce(F.when(reached, step.condition), F.lit(False))
@@ -99,7 +110,7 @@ class Stage:
         return flag, factor
 
     def _drop(self, arc: Arc, flag: Column) -> tuple[Column, Column]:
-        number = list(self.arcs).index(arc)
+        number = self._number(arc)
         threshold = F.col(PLAN).getField("thresholds").getItem(number)
         drawn = F.xxhash64(F.col(ROW_HASH), F.lit(number)).bitwiseAND(F.lit(WHOLE - 1))
         # The whole range is compared first: while nothing is shed, no row is hashed.
@@ -115,11 +126,15 @@ class Stage:
             self.counts[f"lane:{number}:{lane}"] = F.count_if(flag & (value >= low) & (value < high))
         self.frame = self.frame.withColumn(name, F.coalesce(F.when(flag, survives), F.lit(False)))
         self.counts[f"kept:{number}"] = F.count_if(F.col(name))
+        self.drops[number] = flag & ~F.col(name)
         return F.col(name), F.lit(float(WHOLE)) / F.greatest(threshold, F.lit(1)).cast("double")
 
     def _put(self, column: str, flag: Column, name: str) -> None:
         self.frame = self.frame.withColumn(column, flag)
         self._present[name] = F.col(column)
+
+    def _number(self, arc: Arc) -> int:
+        return list(self.arcs).index(arc)
 
     def _node(self, name: str) -> Source | Operator | Output:
         return next(node for node in self.network.nodes if node.name == name)

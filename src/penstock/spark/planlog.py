@@ -81,6 +81,10 @@ class PlanLog:
             raise PlanLogError(f"plan entry {decision.batch_id} vanished from {self._plans.path} while it was read")
         return in_force
 
+    def sealed(self, batch_id: int) -> str | None:
+        """Read the entry of a batch as text, to be kept elsewhere; :func:`decision_in` reads it there."""
+        return self._plans.read(f"{batch_id}.json")
+
     def recent(self, batch_id: int, count: int) -> list[Decision]:
         """List up to ``count`` decisions before a batch, oldest first, without their rates per key."""
         entries = (self._entry(earlier) for earlier in range(max(0, batch_id - count), batch_id))
@@ -188,6 +192,11 @@ class PlanLog:
         if not self._rates.exists(f"{digest}.json"):
             self._rates.create(f"{digest}.json", text)
         return digest
+
+
+def decision_in(text: str, path: AnyPath) -> Decision:
+    """Read an entry that was kept elsewhere; of rates per key it has only the name."""
+    return _to_decision(unseal(text, path, version=VERSION, cure="restore the file from a copy"))
 
 
 @lru_cache(maxsize=8)

@@ -38,7 +38,7 @@ class SpillFile:
         self._folder = folder
         self._partition = partition
         self._name = name
-        self._batch_id = batch_id
+        self.batch_id = batch_id
         self._constants = constants
         self._columns_json = columns_json
         self._waiting: list[pa.RecordBatch] = []
@@ -99,7 +99,7 @@ class SpillFile:
         try:
             action()
         except (OSError, pa.ArrowException) as cause:
-            raise cannot_spill(self._batch_id, self._folder, cause) from cause
+            raise cannot_spill(self.batch_id, self._folder, cause) from cause
 
 
 def cannot_spill(batch_id: int, folder: AnyPath, cause: Exception) -> SpillError:

@@ -54,14 +54,18 @@ class SpillFolder:
         query = query_id(checkpoint)
         return None if query is None else cls(path=root / f"query={query}")
 
+    def batch(self, batch_id: int) -> AnyPath:
+        """Where all executions of a batch put what they store."""
+        return self.path / f"batch={batch_id}"
+
     def run(self, batch_id: int, run: str) -> AnyPath:
         """Where one execution of a batch puts its rows."""
-        return self.path / f"batch={batch_id}" / f"run={run}"
+        return self.batch(batch_id) / f"run={run}"
 
     def counts(self, batch_id: int) -> dict[str, tuple[int, int]]:
         """Count what each execution of a batch has stored: rows, and those among them that were shed."""
         counted: dict[str, tuple[int, int]] = {}
-        for name in files_below(self.path / f"batch={batch_id}"):
+        for name in files_below(self.batch(batch_id)):
             if found := _PART.fullmatch(name):
                 run, rows, shed = found.group(1), int(found.group(2)), int(found.group(3))
                 so_far = counted.get(run, (0, 0))

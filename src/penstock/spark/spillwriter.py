@@ -111,6 +111,7 @@ class Part:
                     f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
                     "executors run, or name one that all share: spill=..."
                 )
+            self._keep_beside(spilled, batch_id)
             return SpillFile(
                 folder=spilled.run(batch_id, run),
                 partition=context.partitionId(),
@@ -120,6 +121,9 @@ class Part:
             )
         except OSError as cause:
             raise cannot_spill(batch_id, root, cause) from cause
+
+    def _keep_beside(self, spilled: SpillFolder, batch_id: int) -> None:
+        """Store what else is to be kept of a batch."""
 
     def _constants(self, batch_id: int) -> dict[str, pa.Scalar]:
         """What is the same in all rows of a batch, by column, in the order of the columns."""

@@ -21,10 +21,10 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def check_names(columns: T.StructType) -> None:
+def check_names(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None:
     """Refuse a stream with a column that stored rows need for what is known of them."""
     # Spark does not tell names by case, unless it is told to.
-    taken = [field.name for field in columns.fields if field.name.lower() in OWN_COLUMNS]
+    taken = [field.name for field in columns.fields if field.name.lower() in (*OWN_COLUMNS, *also)]
     if taken:
         raise InvalidInputError(
             f"the stream has a column {taken[0]!r}, where stored rows say what became of them; rename it before the "
@@ -32,9 +32,9 @@ def check_names(columns: T.StructType) -> None:
         )
 
 
-def check_storable(columns: T.StructType) -> None:
+def check_storable(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None:
     """Refuse a stream whose rows a task cannot store, before anything starts."""
-    check_names(columns)
+    check_names(columns, also=also)
     names = [field.name.lower() for field in columns.fields]
     for field in columns.fields:
         if names.count(field.name.lower()) > 1:
