@@ -21,6 +21,8 @@ SHORT_BATCHES = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
     "spark.python.unix.domain.socket.enabled": "true",
+    # Spark writes out the plan of every batch for its web page, with all details by default.
+    "spark.sql.ui.explainMode": "simple",
     # A task whose state was on an executor that is lost waits that long for it before another one takes it up: with
     # Spark's 3 s the batch after a loss breaks a target of 5 s by waiting alone.
     "spark.locality.wait": "500ms",
