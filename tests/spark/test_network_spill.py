@@ -20,7 +20,8 @@ from penstock.spark.ledger import Ledger
 from penstock.spark.network_layout import layout_of, planner_of
 from tests.spark.test_network import events
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# Beside the other tests on Spark, which take longer than those apart.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
 
 ROWS = 600
 
