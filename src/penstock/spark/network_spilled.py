@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidInputError, SpillError
 from penstock.model.network import arc_name
-from penstock.spark.ledger import LINES, Ledger
+from penstock.spark.ledger import LINES
 from penstock.spark.names import quoted
 from penstock.spark.network_layout import Layout, layout_of, planner_of
 from penstock.spark.network_spill import STORED, level_name
 from penstock.spark.spill import Spill
+from penstock.spark.spilled import require_whole, spilled_batches
 from penstock.spark.spillfolder import SpillFolder
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath
@@ -61,18 +61,11 @@ def whole_sources(spilled: SpillFolder, batch: Batch) -> AnyPath | None:
 def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     """Read what a spill has of the batches in the ledger; see :meth:`Network.spilled`."""
     planner, layout = planner_of(network), layout_of(network)
-    spilled = SpillFolder.of(spill.folder, planner.checkpoint)
-    batches = list(Ledger(planner.log.path / "ledger").batches())
-    if spilled is None or not batches:
-        raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: nothing was spilled")
+    spilled, batches = spilled_batches(planner, spill)
     arcs = read_arc_ledger(planner.log.path / "arcs")
-    # A spill may be added to a query that has run without one.
-    first = max(spilled.pruned()[0], min(spilled.batch_ids(), default=0))
     found: dict[str, list[str]] = {}
     torn = []
     for batch in batches:
-        if batch.batch_id < first:
-            continue
         if batch.batch_id not in arcs and batch.keep < 1:
             # Entered while nobody counted on arcs: what it dropped, nobody can tell.
             torn.append(batch.batch_id)
@@ -85,14 +78,7 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
                 torn.append(batch.batch_id)
                 break
             found.setdefault(level, []).append(str(folder))
-    if torn:
-        raise SpillError(
-            f"the spill {spill.folder} has not all rows of batches {', '.join(map(str, torn))} that the ledger has; "
-            f"were they run with another spill, or without one, or without rows={spill.rows!r}? Files that were moved "
-            "must be put back; without them only a backfill from the source finds these rows"
-        )
-    if not found:
-        raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: nothing was spilled")
+    require_whole(planner, spill, found=found, torn=torn)
     spark = next(iter(network.steps.sources.values())).frame.sparkSession
     frames = [spark.read.parquet(*folders) for _, folders in sorted(found.items())]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)

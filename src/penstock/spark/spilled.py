@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, PenstockError, SpillError
 from penstock.spark.ledger import Ledger
 from penstock.spark.planner import Planner
@@ -18,21 +20,33 @@ LOGGER = logging.getLogger(__name__)
 
 def spilled_rows(spark: SparkSession, *, planner: Planner, spill: Spill) -> DataFrame:
     """Read what a spill has of the batches in the ledger; see :meth:`Shedder.spilled`."""
-    spilled = SpillFolder.of(spill.folder, planner.checkpoint)
-    batches = list(Ledger(planner.log.path / "ledger").batches())
-    if spilled is None or not batches:
-        raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: nothing was spilled")
+    spilled, batches = spilled_batches(planner, spill)
     every = spill.rows == "all"
-    # A spill may be added to a query that has run without one.
-    first = max(spilled.pruned()[0], min(spilled.batch_ids(), default=0))
     found, torn = [], []
     for batch in batches:
-        if batch.batch_id < first or not (batch.read if every else batch.shed - batch.unread):
+        if not (batch.read if every else batch.shed - batch.unread):
             continue
         if (folder := spilled.whole(batch, every=every)) is not None:
             found.append(str(folder))
         else:
             torn.append(batch.batch_id)
+    require_whole(planner, spill, found=found, torn=torn)
+    return spark.read.parquet(*found)
+
+
+def spilled_batches(planner: Planner, spill: Spill) -> tuple[SpillFolder, list[Batch]]:
+    """Find what a query has spilled, and the batches in its ledger that should be there."""
+    spilled = SpillFolder.of(spill.folder, planner.checkpoint)
+    batches = list(Ledger(planner.log.path / "ledger").batches())
+    if spilled is None or not batches:
+        raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: nothing was spilled")
+    # A spill may be added to a query that has run without one.
+    first = max(spilled.pruned()[0], min(spilled.batch_ids(), default=0))
+    return spilled, [batch for batch in batches if batch.batch_id >= first]
+
+
+def require_whole(planner: Planner, spill: Spill, *, found: Collection[str], torn: Sequence[int]) -> None:
+    """Refuse a spill that lacks rows of some batches, or has none at all."""
     if torn:
         raise SpillError(
             f"the spill {spill.folder} has not all rows of batches {', '.join(map(str, torn))} that the ledger has; "
@@ -41,7 +55,6 @@ def spilled_rows(spark: SparkSession, *, planner: Planner, spill: Spill) -> Data
         )
     if not found:
         raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: nothing was spilled")
-    return spark.read.parquet(*found)
 
 
 def prune_spill(spill: Spill, checkpoint: AnyPath, last_batch_id: int) -> None:
