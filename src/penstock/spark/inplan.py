@@ -80,8 +80,8 @@ def batch_column(
 def settle_worker() -> None:
     """Keep Python from looking through everything it has loaded after every task, once per worker.
 
-    Spark has a worker collect garbage whenever a task is done. That is 20 ms of a core that the batch wants at just
-    that moment, and nearly all of it goes into modules, which stay.
+    Spark has a worker collect garbage whenever a task is done. That takes a core which the batch wants at just that
+    moment, and nearly all of it goes into modules, which stay.
     """
     gc.collect()
     gc.freeze()
