@@ -29,7 +29,8 @@ setup: $(STAMP) ## Create .venv and install everything at the pinned versions
 	@:
 
 # Python compiles what it imports; to compile everything beforehand would take a third of the time.
-# Spark comes as a source archive, which pip builds on one core; meanwhile the other core installs the rest.
+# Spark comes as a source archive, which pip builds on one core; meanwhile the other core installs the rest. The wheel that
+# it builds is not compressed: most of it is jars, which are, and it is unpacked at once.
 # .venv/.installing marks an installation under way: where it was left over, the environment is half-made and is built anew.
 $(STAMP): pyproject.toml constraints.txt
 	@set -e; \
@@ -54,6 +55,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(VENV)/.installing; \
 	echo "Installing penstock and its tools (a minute or more the first time)"; \
 	grep -v '^pyspark==' constraints.txt > $(VENV)/others.txt; \
+	printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/wheels.cfg; export DIST_EXTRA_CONFIG="$(CURDIR)/$(VENV)/wheels.cfg"; \
 	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt"; \
 	$$install --no-deps pyspark & spark=$$!; \
 	failed=0; $$install --no-deps -r $(VENV)/others.txt || failed=1; wait $$spark || failed=1; \

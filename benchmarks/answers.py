@@ -53,7 +53,7 @@ def answers_with_bounds(spark: SparkSession, progress: Progress) -> Table:
     for heading in ("rows", "plain", "answers", "a batch", "throughput ratio", "95 % interval"):
         table.add_column(heading, justify="right")
     guess = rows_for(turns.TRIGGER_SECONDS, spark, lambda clicks, _: _windows(clicks, plain()), first_guess=1_000_000)
-    rows = turns.filling(spark, progress, "answers with bounds", partial(_started, plain), guess=guess)
+    rows = turns.filling(spark, progress, "answers with bounds", _queries(), by="plain", guess=guess)
     for name, taken in (
         (f"window sums of a stream, {rows:,} rows a batch", _streams(spark, rows, progress)),
         (f"nothing but the sums, {ROWS_IN_MEMORY:,} rows cached in memory", _cached(spark, progress)),
@@ -72,8 +72,11 @@ def _windows(clicks: DataFrame, columns: list[Column]) -> DataFrame:
 
 
 def _streams(spark: SparkSession, rows: int, progress: Progress) -> dict[str, list[float]]:
-    queries = {name: partial(_started, columns) for name, columns in ASKED.items()}
-    return turns.in_turns(spark, progress, "answers with bounds", numbers(spark, rows), queries, turns=TURNS)
+    return turns.in_turns(spark, progress, "answers with bounds", numbers(spark, rows), _queries(), turns=TURNS)
+
+
+def _queries() -> dict[str, turns.Start]:
+    return {name: partial(_started, columns) for name, columns in ASKED.items()}
 
 
 def _started(columns: Columns, rows: DataFrame, checkpoint: str) -> AbstractContextManager[StreamingQuery]:

@@ -15,7 +15,7 @@ from benchmarks.turns import TRIGGER_SECONDS, attached, filling, in_turns, plain
 from benchmarks.workload import Query, costly, numbers, rows_for, shed_batch_seconds, shedder_at
 from penstock.demo.clicks import clicks_from
 
-TURNS = 40
+TURNS = 60
 
 
 def idle_overhead(
@@ -32,8 +32,8 @@ def idle_overhead(
         table.add_column(heading, justify="right")
     guess = rows_for(TRIGGER_SECONDS, spark, query, first_guess=first_guess)
     # That a batch overruns its trigger does no harm: the next one comes when it is done.
-    rows = filling(spark, progress, f"idle overhead, {name}", partial(_plain, query), guess=guess)
     both = {"plain": partial(_plain, query), "shed": partial(_attached, query)}
+    rows = filling(spark, progress, f"idle overhead, {name}", both, by="plain", guess=guess)
     taken = in_turns(spark, progress, f"idle overhead, {name}", numbers(spark, rows), both, turns=TURNS)
     table.add_row(
         name, f"{rows:,}", f"{median(taken['plain']):.2f} s", f"{median(taken['shed']):.2f} s",

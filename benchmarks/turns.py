@@ -62,12 +62,17 @@ def in_turns(
     return {name: seconds[WARM_UP_TURNS:] for name, seconds in taken.items()}
 
 
-def filling(spark: SparkSession, progress: Progress, title: str, start: Start, *, guess: int) -> int:
-    """Find the batch size at which a warm query that reads files fills a trigger; it does more than a cold one."""
+def filling(
+    spark: SparkSession, progress: Progress, title: str, queries: Mapping[str, Start], *, by: str, guess: int
+) -> int:
+    """Find the batch size at which one query, when warm, fills a trigger; it does more than a cold one.
+
+    The others run as well: what sizing warms up, it should warm up for all that are to be compared.
+    """
     rows = guess
     for _ in range(SIZING_ROUNDS):
-        taken = in_turns(spark, progress, f"{title}: size", numbers(spark, rows), {"it": start}, turns=SIZING_TURNS)
-        rows = round(rows * TRIGGER_SECONDS / median(taken["it"]))
+        taken = in_turns(spark, progress, f"{title}: size", numbers(spark, rows), queries, turns=SIZING_TURNS)
+        rows = round(rows * TRIGGER_SECONDS / median(taken[by]))
     return rows
 
 
