@@ -25,6 +25,9 @@ UNKNOWN_TUPLES = 1_000_000.0
 # Spark's own name for the id of the micro-batch that a task belongs to. Internal, hence pinned by a test.
 BATCH_ID = "streaming.sql.batchId"
 
+# One rate for all rows. In a struct even so: Spark would write a bare number into the code that it generates, and
+# compile that anew with every plan.
+RATE_TYPE = "struct<threshold: bigint>"
 PLAN_TYPE = "struct<threshold: bigint, hashes: array<bigint>, thresholds: array<bigint>, sample: bigint>"
 _ARROW_TYPE = pa.struct(
     [
@@ -36,12 +39,15 @@ _ARROW_TYPE = pa.struct(
 )
 
 
-def plan_column(spark: SparkSession, planner: Planner, *, by_key: bool) -> Column:
+def plan_column(spark: SparkSession, planner: Planner, *, by_key: bool, one_rate: bool = False) -> Column:
     """Make a column that holds, in every micro-batch, the plan for just that batch.
 
     One row through one Python worker: the rest of the query stays native and may keep state. ``by_key`` says that
-    there may be rates for thousands of keys, which Arrow carries better.
+    there may be rates for thousands of keys, which Arrow carries better; ``one_rate`` that there are none, so that the
+    column holds a threshold only and Spark has less code to generate around it in every batch.
     """
+    if one_rate:
+        return batch_column(spark, planner, rate_row, sql_type=RATE_TYPE)
     return batch_column(spark, planner, plan_row, sql_type=PLAN_TYPE, arrow_type=_ARROW_TYPE if by_key else None)
 
 
@@ -56,7 +62,8 @@ def batch_column(
     """Make a column that holds, in every micro-batch, what ``to_row`` makes of the decision for just that batch.
 
     A small row comes sooner without Arrow: setting up a stream of it takes a third of what Penstock adds to a batch.
-    It must come from a range: Spark inlines a subquery without FROM, and would ask for the plan once per row.
+    It must come from a relation: Spark inlines a subquery without FROM, and would ask for the plan once per row. Of all
+    relations with one row, a literal one takes Spark the least work.
     """
 
     def read_row(_: int) -> dict[str, object]:
@@ -72,7 +79,8 @@ def batch_column(
         if arrow_type is None
         else cast("Any", arrow_udf)(read_array, sql_type)
     )
-    plan: Column = spark.range(0, 1, 1, 1).select(read(F.col("id")).alias("plan")).scalar()
+    one_row = spark.sql("SELECT id FROM VALUES (0L) AS one(id)")
+    plan: Column = one_row.select(read(F.col("id")).alias("plan")).scalar()
     return plan
 
 
@@ -99,11 +107,16 @@ def current_batch_id() -> int:
     return int(batch_id)
 
 
+def rate_row(decision: Decision) -> dict[str, object]:
+    """Lay a plan with one rate out for the native filter."""
+    return {"threshold": threshold_of(decision.plan.keep)}
+
+
 def plan_row(decision: Decision) -> dict[str, object]:
     """Lay a plan out for the native filter."""
     table = table_of(decision.plan)
     return {
-        "threshold": threshold_of(decision.plan.keep),
+        **rate_row(decision),
         "hashes": table.hashes.tolist(),
         "thresholds": table.thresholds.tolist(),
         "sample": sample_threshold(decision),

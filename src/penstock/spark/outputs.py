@@ -11,7 +11,7 @@ sums of all: the source is read once and the shared part runs once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,14 +96,19 @@ def answer_outputs(
     kept: DataFrame,
     *,
     plan: Column,
+    one_rate: bool,
     marking: Marking,
     outputs: Sequence[WindowAggregate],
     windows: Windows,
     metrics: str,
 ) -> DataFrame:
-    """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part."""
+    """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part.
+
+    With ``one_rate`` the plan holds nothing but the threshold that all outputs share.
+    """
     _check(kept, marking, outputs, windows)
-    tagged = _tag(_branch(kept, plan, marking, outputs), outputs, windows, metrics)
+    thresholds = {output.name: plan["threshold"] if one_rate else _output_threshold(plan, output) for output in outputs}
+    tagged = _tag(_branch(kept, plan, thresholds, marking, outputs), outputs, windows, metrics)
     sums = frozenset().union(*(needed(output.aggregate, within=output.within) for output in outputs))
     methods = {str(output.method) for output in outputs}
     answered = tagged.groupBy(windows.column().alias("window"), "output", "group").agg(
@@ -169,19 +174,27 @@ def _check(kept: DataFrame, marking: Marking, outputs: Sequence[WindowAggregate]
             )
 
 
-def _branch(kept: DataFrame, plan: Column, marking: Marking, outputs: Sequence[WindowAggregate]) -> DataFrame:
+def _output_threshold(plan: Column, output: WindowAggregate) -> Column:
+    listed = listed_threshold(F.lit(key_hash(output.name)), plan["hashes"], plan["thresholds"])
+    return F.coalesce(listed, plan["threshold"])
+
+
+def _branch(
+    kept: DataFrame,
+    plan: Column,
+    thresholds: Mapping[str, Column],
+    marking: Marking,
+    outputs: Sequence[WindowAggregate],
+) -> DataFrame:
     """Add for every output whether the row belongs to it and passes its drop, and its weight, value and group there."""
     hashed = F.col("__penstock_hash")
     frame = kept.withColumn("__penstock_hash", row_hash(marking.ids(kept), marking.seed))
     belongs, passes = {}, {}
     for output in outputs:
-        threshold = F.coalesce(
-            listed_threshold(F.lit(key_hash(output.name)), plan["hashes"], plan["thresholds"]), plan["threshold"]
-        )
         belongs[f"__{output.name}_belongs"] = (
             F.lit(True) if output.where is None else F.coalesce(F.expr(output.where), F.lit(False))
         )
-        passes[f"__{output.name}_threshold"] = threshold
+        passes[f"__{output.name}_threshold"] = thresholds[output.name]
     frame = frame.withColumns({**belongs, **passes})
     chosen = {}
     for output in outputs:

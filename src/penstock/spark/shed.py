@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError
-from penstock.policy.baseline import Uniform
+from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.spark.backfill import Backfilled
@@ -150,7 +150,9 @@ class Shedder(Spilling):
                 "with shedder.start_each_batch(...), or use passes=1"
             )
         self._accept(events)
-        plan = self._plan = plan_column(events.sparkSession, self._planner, by_key=bool(self._marking.key))
+        plan = self._plan = plan_column(
+            events.sparkSession, self._planner, by_key=bool(self._marking.key), one_rate=self._one_rate
+        )
         table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
         marked = self._marking.mark(
             events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
@@ -190,7 +192,13 @@ class Shedder(Spilling):
                 raise InvalidInputError("nothing was shed yet; build the answers on events.transform(shedder)")
             metrics = f"{self._planner.name}{OUTPUT_METRICS}"
             return answer_outputs(
-                kept, plan=self._plan, marking=self._marking, outputs=outputs, windows=windows, metrics=metrics
+                kept,
+                plan=self._plan,
+                one_rate=self._one_rate,
+                marking=self._marking,
+                outputs=outputs,
+                windows=windows,
+                metrics=metrics,
             )
 
         return transform
@@ -306,6 +314,11 @@ class Shedder(Spilling):
         """
         mark = ShedMarks(planner=self._planner, marking=self._marking)
         return self._backfill(query, window=window, into=into, mark=mark)
+
+    @property
+    def _one_rate(self) -> bool:
+        """Whether no plan can hold more than a single keep rate."""
+        return not self._marking.key and type(self._planner.governor.policy) in (KeepAll, Uniform)
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
