@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import bursty_stream
+from penstock.spark.inplan import RATE_TYPE, batch_column
 from penstock.spark.planlog import PlanLog
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
@@ -77,6 +78,28 @@ def test_a_plan_changes_in_the_running_query_without_a_restart(spark, checkpoint
     assert [batch.offered for batch in batches[:3]] == [4_000, 400_000, 400_000]
     assert abs(batches[2].kept_share - 0.1) < 0.02
     assert run.query.exception() is None
+
+
+def test_a_plan_is_asked_for_once_in_a_batch_not_once_per_row(spark, checkpoint, tmp_path):
+    """Spark inlines subqueries that it finds simple enough; then every row would go through Python."""
+    calls = tmp_path / "calls"
+
+    def to_row(decision):
+        with calls.open("a") as file:
+            file.write(f"{decision.batch_id}\n")
+        return {"threshold": 0}
+
+    planner = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value")._planner
+    planned = numbers(spark).withColumn(
+        "threshold", batch_column(spark, planner, to_row, sql_type=RATE_TYPE)["threshold"]
+    )
+    query = planned.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    while query.isActive and not (query.lastProgress and query.lastProgress["batchId"] >= 2):
+        time.sleep(0.1)
+    query.stop()
+    asked = calls.read_text().split()
+    assert asked == [str(batch_id) for batch_id in range(len(asked))]
+    assert len(asked) >= 3
 
 
 @pytest.mark.parametrize("keys", [100, 10_000])
