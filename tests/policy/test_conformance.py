@@ -13,7 +13,7 @@ from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
-from penstock.policy.contract import Policy
+from penstock.policy.contract import Policy, has_one_rate
 from penstock.policy.least_error import LeastError
 from penstock.policy.plan_table import PlanTable, TableRow
 from penstock.policy.priority import Priority
@@ -108,6 +108,15 @@ def test_every_rate_is_a_fraction_and_every_plan_has_a_reason(policy, load):
     assert 0 <= plan.keep <= 1
     assert all(0 <= keep <= 1 for keep in plan.key_keep.values())
     assert plan.reason.strip()
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if has_one_rate(policy)], ids=repr)
+@given(load=loads)
+def test_who_promises_one_rate_plans_no_other(policy, load):
+    plan = policy.decide(load)
+
+    assert not plan.key_keep
+    assert plan.network is None
 
 
 @every_policy

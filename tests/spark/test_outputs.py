@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.branches import Branch, Branches
 from penstock.spark.outputs import interval_seconds
@@ -63,6 +64,19 @@ def test_each_output_is_sampled_at_its_own_rate_behind_one_shared_drop(spark, ch
             assert drop["kept"] == pytest.approx(batch.offered * share * RATES[name], rel=0.1)
     shares = {row.output: row.share for row in answers_of(spark, "rates").collect()}
     assert shares == pytest.approx(RATES, rel=1e-6)
+
+
+def test_a_batch_that_another_policy_planned_is_replayed_with_its_rates_by_output(spark, checkpoint):
+    log = PlanLog(Path(checkpoint) / "penstock" / "shed")
+    planned = ps.Plan(keep=0.8, key_keep=RATES, reason="planned before the restart")
+    log.record(Decision(batch_id=0, decided_at=time.time(), plan=planned, expected_tuples=None, overloaded=True))
+    run = start(spark, checkpoint, ps.Uniform(keep=0.5), "replayed")
+    first, second = finish_batches(run, 2)[:2]
+
+    assert first.kept == pytest.approx(0.8 * first.offered, rel=0.02)
+    assert first.outputs["every"]["kept"] == pytest.approx(0.2 * first.offered, rel=0.1)
+    assert first.outputs["mean"]["kept"] == pytest.approx(0.4 * first.offered, rel=0.1)
+    assert second.outputs["every"]["kept"] == second.outputs["mean"]["kept"] == second.kept
 
 
 def test_weighted_answers_hold_the_truth_and_the_ledger_holds_the_drops(spark, checkpoint):

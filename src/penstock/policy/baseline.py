@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.model.errors import require_fraction
 from penstock.model.load import Load
@@ -18,6 +19,8 @@ class KeepAll:
     >>> KeepAll().decide(flood).keep
     1.0
     """
+
+    ONE_RATE: ClassVar[bool] = True
 
     def decide(self, load: Load) -> Plan:
         """Keep everything, whatever the load."""
@@ -51,6 +54,8 @@ class Uniform:
 
     keep: float | None = None
     min_keep: float = 0.01
+
+    ONE_RATE: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.keep is not None:

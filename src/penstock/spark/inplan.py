@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -39,16 +40,37 @@ _ARROW_TYPE = pa.struct(
 )
 
 
-def plan_column(spark: SparkSession, planner: Planner, *, by_key: bool, one_rate: bool = False) -> Column:
-    """Make a column that holds, in every micro-batch, the plan for just that batch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanColumns:
+    """The plan of the running batch, as columns of the query.
 
-    One row through one Python worker: the rest of the query stays native and may keep state. ``by_key`` says that
-    there may be rates for thousands of keys, which Arrow carries better; ``one_rate`` that there are none, so that the
-    column holds a threshold only and Spark has less code to generate around it in every batch.
+    Attributes
+    ----------
+    threshold
+        The common keep rate.
+    table
+        Hashes of the names that have a rate of their own, keys or outputs, and those rates.
+    sample
+        Below it, rows are sampled to count their keys.
     """
-    if one_rate:
-        return batch_column(spark, planner, rate_row, sql_type=RATE_TYPE)
-    return batch_column(spark, planner, plan_row, sql_type=PLAN_TYPE, arrow_type=_ARROW_TYPE if by_key else None)
+
+    threshold: Column
+    table: tuple[Column, Column] | None = None
+    sample: Column | None = None
+
+
+def plan_columns(spark: SparkSession, planner: Planner, *, rates: Literal["one", "by output", "by key"]) -> PlanColumns:
+    """Make columns that hold, in every micro-batch, the plan for just that batch.
+
+    One row through one Python worker: the rest of the query stays native and may keep state. One rate is a single
+    number, so that Spark has less code to generate around it in every batch; rates by key may be thousands, which Arrow
+    carries better.
+    """
+    if rates == "one":
+        return PlanColumns(threshold=batch_column(spark, planner, rate_row, sql_type=RATE_TYPE)["threshold"])
+    by_arrow = _ARROW_TYPE if rates == "by key" else None
+    plan = batch_column(spark, planner, plan_row, sql_type=PLAN_TYPE, arrow_type=by_arrow)
+    return PlanColumns(threshold=plan["threshold"], table=(plan["hashes"], plan["thresholds"]), sample=plan["sample"])
 
 
 def batch_column(

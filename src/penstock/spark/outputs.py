@@ -11,7 +11,7 @@ sums of all: the source is read once and the shared part runs once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.spark.answers import answer_from, settled
 from penstock.spark.columns import moment_columns
 from penstock.spark.flags import Marking
+from penstock.spark.inplan import PlanColumns
 from penstock.spark.output_metrics import MISSES, drop_metrics, group_metric, observe_misses, window_metrics
 from penstock.spark.sampler import WHOLE, key_hash, listed_threshold, row_hash
 
@@ -95,20 +96,15 @@ class Windows:
 def answer_outputs(
     kept: DataFrame,
     *,
-    plan: Column,
-    one_rate: bool,
+    plan: PlanColumns,
     marking: Marking,
     outputs: Sequence[WindowAggregate],
     windows: Windows,
     metrics: str,
 ) -> DataFrame:
-    """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part.
-
-    With ``one_rate`` the plan holds nothing but the threshold that all outputs share.
-    """
+    """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part."""
     _check(kept, marking, outputs, windows)
-    thresholds = {output.name: plan["threshold"] if one_rate else _output_threshold(plan, output) for output in outputs}
-    tagged = _tag(_branch(kept, plan, thresholds, marking, outputs), outputs, windows, metrics)
+    tagged = _tag(_branch(kept, plan, marking, outputs), outputs, windows, metrics)
     sums = frozenset().union(*(needed(output.aggregate, within=output.within) for output in outputs))
     methods = {str(output.method) for output in outputs}
     answered = tagged.groupBy(windows.column().alias("window"), "output", "group").agg(
@@ -174,15 +170,15 @@ def _check(kept: DataFrame, marking: Marking, outputs: Sequence[WindowAggregate]
             )
 
 
-def _output_threshold(plan: Column, output: WindowAggregate) -> Column:
-    listed = listed_threshold(F.lit(key_hash(output.name)), plan["hashes"], plan["thresholds"])
-    return F.coalesce(listed, plan["threshold"])
+def _output_threshold(plan: PlanColumns, output: WindowAggregate) -> Column:
+    if plan.table is None:
+        return plan.threshold
+    return F.coalesce(listed_threshold(F.lit(key_hash(output.name)), *plan.table), plan.threshold)
 
 
 def _branch(
     kept: DataFrame,
-    plan: Column,
-    thresholds: Mapping[str, Column],
+    plan: PlanColumns,
     marking: Marking,
     outputs: Sequence[WindowAggregate],
 ) -> DataFrame:
@@ -194,7 +190,7 @@ def _branch(
         belongs[f"__{output.name}_belongs"] = (
             F.lit(True) if output.where is None else F.coalesce(F.expr(output.where), F.lit(False))
         )
-        passes[f"__{output.name}_threshold"] = thresholds[output.name]
+        passes[f"__{output.name}_threshold"] = _output_threshold(plan, output)
     frame = frame.withColumns({**belongs, **passes})
     chosen = {}
     for output in outputs:
@@ -202,7 +198,7 @@ def _branch(
         passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
         chosen[f"__{output.name}_passes"] = passed
         # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
-        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan["threshold"], threshold)
+        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan.threshold, threshold)
     frame = frame.withColumns(chosen)
     worked = {}
     for output in outputs:

@@ -136,6 +136,11 @@ class PlanLog:
         for batch_id in self.batch_ids()[-REPLAYABLE:]:
             self.decision(batch_id)
 
+    def replays_rates(self) -> bool:
+        """Whether a batch that may be replayed has rates by key or output, whatever the policy is now."""
+        entries = map(self._entry, self.batch_ids()[-REPLAYABLE:])
+        return any(entry is not None and entry["rates"] is not None for entry in entries)
+
     def pin_sampling(self, sampling: Mapping[str, Any]) -> None:
         """Refuse to go on with another row id, key or seed: a replayed batch would keep other rows."""
         name = "sampling.json"

@@ -6,20 +6,20 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError
-from penstock.policy.baseline import KeepAll, Uniform
+from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
-from penstock.policy.contract import Policy
+from penstock.policy.contract import Policy, has_one_rate
 from penstock.spark.backfill import Backfilled
 from penstock.spark.eachbatch import EachBatch
 from penstock.spark.flags import Marking
-from penstock.spark.inplan import plan_column
+from penstock.spark.inplan import PlanColumns, plan_columns
 from penstock.spark.kafka import KafkaSource
 from penstock.spark.names import names_of
 from penstock.spark.output_metrics import OUTPUT_METRICS
@@ -140,7 +140,7 @@ class Shedder(Spilling):
     def __init__(self, *, planner: Planner, marking: Marking, spill: Spill | None = None) -> None:
         super().__init__(planner=planner, spill=spill)
         self._marking = marking
-        self._plan: Column | None = None
+        self._plan: PlanColumns | None = None
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
@@ -150,13 +150,8 @@ class Shedder(Spilling):
                 "with shedder.start_each_batch(...), or use passes=1"
             )
         self._accept(events)
-        plan = self._plan = plan_column(
-            events.sparkSession, self._planner, by_key=bool(self._marking.key), one_rate=self._one_rate
-        )
-        table = (plan.getField("hashes"), plan.getField("thresholds")) if self._marking.key else None
-        marked = self._marking.mark(
-            events, threshold=plan.getField("threshold"), table=table, sample=plan.getField("sample")
-        )
+        plan = self._plan = plan_columns(events.sparkSession, self._planner, rates=self._rates())
+        marked = self._marking.mark(events, threshold=plan.threshold, table=plan.table, sample=plan.sample)
         counted = marked.observe(self._planner.name, *self._marking.counts(marked))
         if self._spill is not None:
             counted = spill_shed(counted, spill=self._spill, planner=self._planner, marking=self._marking)
@@ -194,7 +189,6 @@ class Shedder(Spilling):
             return answer_outputs(
                 kept,
                 plan=self._plan,
-                one_rate=self._one_rate,
                 marking=self._marking,
                 outputs=outputs,
                 windows=windows,
@@ -315,10 +309,13 @@ class Shedder(Spilling):
         mark = ShedMarks(planner=self._planner, marking=self._marking)
         return self._backfill(query, window=window, into=into, mark=mark)
 
-    @property
-    def _one_rate(self) -> bool:
-        """Whether no plan can hold more than a single keep rate."""
-        return not self._marking.key and type(self._planner.governor.policy) in (KeepAll, Uniform)
+    def _rates(self) -> Literal["one", "by output", "by key"]:
+        """What rates the plans of this query may hold, those of batches that another policy planned included."""
+        if self._marking.key:
+            return "by key"
+        if has_one_rate(self._planner.governor.policy) and not self._planner.log.replays_rates():
+            return "one"
+        return "by output"
 
     def _run(self, events: DataFrame, writer: DataStreamWriter) -> Run:
         # Plans that a replay would need are read now: a damaged one is better named before the query starts.
