@@ -1,10 +1,11 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
-VENV  := .venv
-BIN   := $(VENV)/bin
-STAMP := $(VENV)/.installed
-ARGS  ?=
+VENV     := .venv
+BIN      := $(VENV)/bin
+RUNNABLE := $(VENV)/.runnable
+STAMP    := $(VENV)/.installed
+ARGS     ?=
 
 # The interpreter that .venv is made with: the first of these that is fit.
 CANDIDATES := $(or $(PYTHON),python3.11 python3)
@@ -13,9 +14,10 @@ CANDIDATES := $(or $(PYTHON),python3.11 python3)
 # Connect takes longer to start than Spark waits for it.
 unexport PYTHONDONTWRITEBYTECODE
 
-# A checkout that was moved or copied has an environment that still points to the old place.
-ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
-.PHONY: $(STAMP)
+# The environment is built anew where it still points to another place, as in a checkout that was moved or copied, and where
+# .venv/.installing was left over: then an installation was cut short.
+ifneq ($(shell test -e $(VENV)/.installing || cat $(RUNNABLE) 2>/dev/null),$(CURDIR))
+.PHONY: $(RUNNABLE)
 endif
 
 .PHONY: help setup demo test lint format bench reproduce kafka cluster soak kill-test clean
@@ -28,13 +30,16 @@ help: ## Show this list
 setup: $(STAMP) ## Create .venv and install everything at the pinned versions
 	@:
 
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+GIVE_UP := { rm -f $(VENV)/.installing; echo "The installation failed, for the reason above; mend it and run: make setup" >&2; exit 1; }
+
+# First what the demo needs, so that it can start soon.
 # Python compiles what it imports; to compile everything beforehand would take a third of the time.
 # Spark comes as a source archive, which pip builds on one core; meanwhile the other core installs the rest. The wheel that
 # it builds is not compressed: most of it is jars, which are, and it is unpacked at once.
-# .venv/.installing marks an installation under way: where it was left over, the environment is half-made and is built anew.
-$(STAMP): pyproject.toml constraints.txt
+$(RUNNABLE): pyproject.toml constraints.txt
 	@set -e; \
-	if [ -e $(VENV)/.installing ] || [ "$$(cat $(STAMP) 2>/dev/null)" != "$(CURDIR)" ] \
+	if [ -e $(VENV)/.installing ] || [ "$$(cat $(RUNNABLE) 2>/dev/null)" != "$(CURDIR)" ] \
 	    || ! $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 	  python=; \
 	  for candidate in $(CANDIDATES); do \
@@ -53,25 +58,27 @@ $(STAMP): pyproject.toml constraints.txt
 	  "$$python" -m venv $(VENV); \
 	fi; \
 	touch $(VENV)/.installing; \
-	echo "Installing penstock and its tools (a minute or more the first time)"; \
-	grep -v '^pyspark==' constraints.txt > $(VENV)/others.txt; \
-	printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/wheels.cfg; export DIST_EXTRA_CONFIG="$(CURDIR)/$(VENV)/wheels.cfg"; \
-	install="$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt"; \
-	$$install --no-deps pyspark & spark=$$!; \
-	failed=0; $$install --no-deps -r $(VENV)/others.txt || failed=1; wait $$spark || failed=1; \
-	if [ $$failed = 1 ] || ! $$install -e '.[dev,plot,connect]'; then \
-	  rm -f $(VENV)/.installing; \
-	  echo "The installation failed, for the reason above; mend it and run: make setup" >&2; \
-	  exit 1; \
-	fi; \
-	printf '%s\n' "$(CURDIR)" > $(STAMP); \
+	echo "Installing penstock (half a minute or more the first time)"; \
+	$(BIN)/python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	  needs = project["dependencies"] + project["optional-dependencies"]["plot"]; \
+	  print(*(need for need in needs if not need.startswith("pyspark")), sep="\n")' > $(VENV)/others.txt; \
+	printf '[bdist_wheel]\ncompression = stored\n' > $(VENV)/wheels.cfg; \
+	DIST_EXTRA_CONFIG="$(CURDIR)/$(VENV)/wheels.cfg" $(PIP) --no-deps pyspark & spark=$$!; \
+	failed=0; $(PIP) -r $(VENV)/others.txt || failed=1; wait $$spark || failed=1; \
+	[ $$failed = 0 ] && $(PIP) -e '.[plot]' || $(GIVE_UP); \
+	printf '%s\n' "$(CURDIR)" > $(RUNNABLE); \
 	rm -f $(VENV)/.installing; \
 	if [ -z "$$JAVA_HOME" ] && ! command -v java >/dev/null 2>&1; then \
 	  echo "Note: Spark needs Java 17 or newer, and there is none (on Debian and Ubuntu: apt install openjdk-17-jre-headless)."; \
-	fi; \
-	echo "Ready. Try: make demo"
+	fi
 
-demo: setup ## See a query meet a spike and shed its way through
+$(STAMP): $(RUNNABLE)
+	@echo "Installing its tools (a minute or less the first time)"
+	@touch $(VENV)/.installing; $(PIP) -e '.[dev,plot,connect]' || $(GIVE_UP)
+	@touch $(STAMP); rm -f $(VENV)/.installing
+	@echo "Ready. Try: make demo"
+
+demo: $(RUNNABLE) ## See a query meet a spike and shed its way through
 	@$(BIN)/penstock demo $(ARGS)
 
 # Two at a time. One runs the tests without Spark, which keep a core busy, then those on one Spark session. The other runs what
