@@ -4,7 +4,9 @@ import pytest
 
 from penstock.cli import main
 from penstock.demo.command import run_demo
+from penstock.demo.timetable import IN_BURST
 from penstock.model.errors import InvalidInputError
+from penstock.policy.baseline import Uniform
 
 
 def test_without_a_command_the_help_is_shown(capsys):
@@ -32,7 +34,10 @@ def test_a_target_that_is_no_time_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.apart
 def test_a_short_demo_runs_and_writes_what_it_shows(tmp_path):
-    """A short burst shows less than the real one: only its form is held to, and the errors of its answers."""
+    """A short burst shows less than the real one: only its form is held to, and the error of all its answers together.
+
+    A single window may hold few clicks, and on a machine that is busy with other tests few of them are kept.
+    """
     from tests.separate import run_separately
 
     done = run_separately(
@@ -43,6 +48,9 @@ def test_a_short_demo_runs_and_writes_what_it_shows(tmp_path):
     assert [run["name"] for run in told["runs"]] == ["plain Spark", "Penstock"]
     assert [phase["phase"] for phase in told["runs"][1]["phases"]] == ["before", "during", "after"]
     assert told["runs"][0]["window_error_max"] == 0.0  # plain Spark's answers are the truth
-    assert told["runs"][1]["window_error_max"] < 0.1
+    assert told["runs"][0]["total_error"] == 0.0
+    # Five standard deviations of a sample at the least keep rate, of no more clicks than the burst alone has.
+    clicks = told["settings"]["burst_tuples_per_second"] * IN_BURST * told["settings"]["seconds"]
+    assert told["runs"][1]["total_error"] < 5 * ((1 / Uniform().min_keep - 1) / clicks) ** 0.5
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
     assert "Latency of clicks" in done.stdout

@@ -14,7 +14,7 @@ from penstock.spark.outputs import interval_seconds
 from penstock.spark.planlog import PlanLog
 from tests.spark.streams import finish_batches, known_costs, numbers
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.apart]
 
 OUTPUTS = (
     ps.WindowAggregate(name="every"),

@@ -31,6 +31,7 @@ class RunFigures:
     name: str
     phases: tuple[PhaseFigures, ...]
     kept_share: float
+    total_error: float
     window_error_mean: float
     window_error_max: float
     group_error_mean: float
@@ -46,6 +47,7 @@ def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
     windows = _errors(outcome, "clicks", ["window_start"])
     groups = _errors(outcome, "clicks", ["window_start", "campaign"])
     revenue = _errors(outcome, "revenue", ["window_start"])
+    told, true = outcome.answers["clicks"].sum(), outcome.truth["clicks"].sum()
     offered = sum(batch.offered for batch in outcome.batches)
     burst_ends_at = outcome.epoch + edges[1][1]
     after = [b for b in outcome.batches if b.started_at is not None and b.started_at > burst_ends_at]
@@ -54,6 +56,7 @@ def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
         name=outcome.name,
         phases=phases,
         kept_share=sum(batch.kept for batch in outcome.batches) / offered if offered else 1.0,
+        total_error=float(abs(told - true) / true),
         window_error_mean=float(windows.mean()),
         window_error_max=float(windows.max()),
         group_error_mean=float(groups.mean()),
