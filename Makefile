@@ -83,23 +83,29 @@ demo: $(RUNNABLE) ## See a query meet a spike and shed its way through
 
 # Two at a time. One runs the tests without Spark, which keep a core busy, then those on one Spark session. The other runs what
 # waits for other processes most of the time: first the kill of a worker, which needs most of the machine, then doctests
-# and tests on clusters and servers. Java compiles quickly rather than well: no process of a test lives long.
+# and tests on clusters and servers. Beside their first minute runs lint; where it fails, Spark's tests do not start. Java compiles quickly rather than well: no process of a test lives long.
 QUICK_JAVA := JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS -XX:TieredStopAtLevel=1"
 
-test: lint ## Lint, then run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy
+test: $(if $(ARGS),lint,setup) ## Lint, and run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy
 ifdef ARGS
 	@$(BIN)/python -m pytest -q $(ARGS)
 else
-	@echo "tests without Spark, then on Spark; beside them the doctests and those on clusters and servers"
+	@echo "lint and tests without Spark, then on Spark; beside them the doctests and those on clusters and servers"
 	@mkdir -p build; export $(QUICK_JAVA); failed=0; \
 	{ beside=0; \
 	  $(BIN)/python -m pytest -q tests/spark/test_worker_loss.py || beside=1; \
 	  $(BIN)/python -m pytest -q --doctest-modules src || beside=1; \
 	  $(BIN)/python -m pytest -q -m apart --ignore tests/spark/test_worker_loss.py || beside=1; \
 	  exit $$beside; } > build/beside.txt 2>&1 & beside=$$!; \
+	$(MAKE) --no-print-directory lint > build/lint.txt 2>&1 & lint=$$!; \
 	$(BIN)/python -m pytest -q -m "not spark and not apart" || failed=1; \
-	echo "tests on Spark"; \
-	$(BIN)/python -m pytest -q -m "spark and not apart" || failed=1; \
+	wait $$lint && linted=0 || linted=1; cat build/lint.txt; \
+	if [ $$linted = 0 ]; then \
+	  echo "tests on Spark"; \
+	  $(BIN)/python -m pytest -q -m "spark and not apart" || failed=1; \
+	else \
+	  failed=1; \
+	fi; \
 	wait $$beside || failed=1; cat build/beside.txt; \
 	exit $$failed
 endif
