@@ -83,7 +83,8 @@ demo: $(RUNNABLE) ## See a query meet a spike and shed its way through
 
 # Two at a time. One runs the tests without Spark, which keep a core busy, then those on one Spark session. The other runs what
 # waits for other processes most of the time: first the kill of a worker, which needs most of the machine, then doctests
-# and tests on clusters and servers. Beside their first minute runs lint; where it fails, Spark's tests do not start. Java compiles quickly rather than well: no process of a test lives long.
+# and tests on clusters and servers. Beside their first minute runs lint; where it fails, Spark's tests do not start.
+# Java compiles quickly rather than well: no process of a test lives long.
 QUICK_JAVA := JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS -XX:TieredStopAtLevel=1"
 
 test: $(if $(ARGS),lint,setup) ## Lint, and run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy

@@ -133,12 +133,12 @@ class PlanLog:
 
     def verify(self) -> None:
         """Read the entries that a restart may need, and raise if one is damaged."""
-        for batch_id in self.batch_ids()[-REPLAYABLE:]:
+        for batch_id in self._replayable():
             self.decision(batch_id)
 
     def replays_rates(self) -> bool:
         """Whether a batch that may be replayed has rates by key or output, whatever the policy is now."""
-        entries = map(self._entry, self.batch_ids()[-REPLAYABLE:])
+        entries = map(self._entry, self._replayable())
         return any(entry is not None and entry["rates"] is not None for entry in entries)
 
     def pin_sampling(self, sampling: Mapping[str, Any]) -> None:
@@ -172,6 +172,9 @@ class PlanLog:
                 # A young table may belong to an entry that is just being written.
                 if name not in named and age_seconds > RATES_MATURE_SECONDS:
                     self._rates.remove(name)
+
+    def _replayable(self) -> list[int]:
+        return self.batch_ids()[-REPLAYABLE:]
 
     def _entry(self, batch_id: int) -> dict[str, Any] | None:
         name = f"{batch_id}.json"
