@@ -52,5 +52,10 @@ def test_a_short_demo_runs_and_writes_what_it_shows(tmp_path):
     # Five standard deviations of a sample at the least keep rate, of no more clicks than the burst alone has.
     clicks = told["settings"]["burst_tuples_per_second"] * IN_BURST * told["settings"]["seconds"]
     assert told["runs"][1]["total_error"] < 5 * ((1 / Uniform().min_keep - 1) / clicks) ** 0.5
+    plain, log = (run["batch_log"] for run in told["runs"])
+    before = [batch for batch in log if batch["phase"] == "before"]
+    assert plain == []
+    assert sum(batch["kept"] for batch in log) / sum(batch["offered"] for batch in log) == told["runs"][1]["kept_share"]
+    assert ("Before the burst, " in done.stdout) == any(batch["kept"] < batch["offered"] for batch in before)
     assert (tmp_path / "d.png").read_bytes().startswith(b"\x89PNG")
     assert "Latency of clicks" in done.stdout

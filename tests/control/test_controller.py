@@ -46,6 +46,7 @@ def test_the_whole_guidance_after_four_batches_of_a_quiet_stream():
         batch_id=3,
         committed_at=6.5,
         cost=guidance.cost,
+        explored_tuples=3_000,
         largest_kept=3_000,
         tuples_per_unit=1.0,
         tuples_per_second=1_500.0,

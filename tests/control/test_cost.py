@@ -107,6 +107,15 @@ def test_the_first_large_batch_settles_what_small_ones_left_open():
     assert after == pytest.approx(true, rel=0.1)
 
 
+def test_what_was_explored_is_the_largest_batch_remembered_unless_one_was_shed_from():
+    grown = learned_from([(1_000, 0), (2_000, 0), (9_000, 0), (3_000, 300)])
+
+    assert learned_from([(9_000, 0)] * 3).explored_tuples is None  # one is warm-up, and two are not enough
+    assert grown.explored_tuples == 9_000
+    assert learned_from([(5_000, 5_000)], model=grown).explored_tuples is None
+    assert learned_from([(1_000, 0)] * 40, model=grown).explored_tuples == 1_000
+
+
 @pytest.mark.parametrize("factor", [1 / 3, 1 / 2, 2, 3])
 def test_a_change_of_all_costs_is_learned_from_two_batches(factor):
     changed = Cost(

@@ -106,6 +106,54 @@ def test_a_backlog_is_bounded_once_costs_are_known():
     assert plan.keep == 0.01
 
 
+# --- trials ---------------------------------------------------------------------------------------
+
+# Small batches, each of half a second. If that was for their tuples, 20,000 take 4 s.
+SMALL = replace(LEARNED, cost=Cost(fixed_seconds=0.0, kept_seconds=2e-4), explored_tuples=2_500)
+
+
+def test_a_batch_larger_than_any_so_far_may_take_all_the_time_that_its_tuples_have_left():
+    decision = GOVERNOR.decide(SMALL, demand(20_000))
+
+    assert decision.plan == Plan.keep_all(
+        "load 1.00 <= headroom 1.00: 20,000 tuples need 4.00 s of 4.00 s; "
+        "a trial, for no batch so far was half as large"
+    )
+    assert not decision.overloaded
+
+
+@pytest.mark.parametrize(("waited", "kept"), [(2.0, 15_000), (2.5, 12_500), (3.0, 10_000), (60.0, 25_000 / 3)])
+def test_a_trial_ends_in_time_even_if_tuples_are_as_dear_as_they_may_be(waited, kept):
+    plan = GOVERNOR.decide(SMALL, demand(20_000, waited=waited)).plan
+
+    assert plan.keep * 20_000 == pytest.approx(kept)
+
+
+@pytest.mark.parametrize(
+    ("explored", "tuples"),
+    [
+        (None, 20_000),  # load was shed lately: there is nothing to find out
+        (10_000, 20_000),  # batches half as large tell enough
+        (2_500, 20_001),  # more than is tried when nothing is known
+    ],
+)
+def test_where_there_is_nothing_to_find_out_or_too_much_to_risk_no_trial_is_made(explored, tuples):
+    decision = GOVERNOR.decide(replace(SMALL, explored_tuples=explored), demand(tuples))
+
+    assert decision.plan.keep * tuples == pytest.approx(10_000)
+    assert decision.overloaded
+    assert "trial" not in decision.plan.reason
+
+
+def test_the_policy_decides_what_goes_in_a_trial():
+    vips = replace(GOVERNOR, policy=Priority(keep={"vip": 1.0}))
+
+    assert vips.decide(SMALL, demand(20_000, waited=2.5)).plan.key_keep == {"vip": 1.0}
+
+
+# --- sizes ----------------------------------------------------------------------------------------
+
+
 def test_a_batch_whose_size_cannot_be_foreseen_is_kept_and_says_so():
     unknown = Demand(batch_id=0, now=1000.0)
 

@@ -45,6 +45,40 @@ def test_nothing_is_shed_after_a_pause_when_the_load_fits(trigger_seconds, reada
     assert sum(batch.shed for batch in batches) == 0
 
 
+# 0.45 s for a batch without tuples, as in the demo on two cores: small batches cannot tell that from dear tuples.
+HEAVY_START = Cost(fixed_seconds=0.45, kept_seconds=3.6e-5, shed_seconds=2e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("slowly", [2_000, 3_000])
+def test_nothing_is_shed_when_a_stream_grows_and_still_fits(slowly, seed):
+    phases = (6.4, slowly), (15, 12_000)
+    batches = run(*phases, cost=HEAVY_START, seed=seed, trigger_seconds=1, guidance_lag_batches=1)
+
+    assert [batch.batch_id for batch in batches if batch.shed] == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_growing_twentyfold_a_stream_that_fits_is_kept_whole_from_the_third_batch_on(seed):
+    batches = run((10, 600), (15, 12_000), cost=HEAVY_START, seed=seed, trigger_seconds=1, guidance_lag_batches=1)
+    grown = between(batches, 10.5)
+
+    assert latencies(batches).max() < 0.8
+    # At worst 600 tuples are thought to take 0.6 s, all of it for them: in the 4 s that are left, 4,000.
+    assert all(batch.kept > 4_000 for batch in grown[:2])
+    assert [batch.batch_id for batch in grown[2:] if batch.shed] == []
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_a_trial_of_tuples_that_are_truly_dear_stays_in_the_target(times):
+    # 1,000 tuples a second fill the machine; so does the stream, times over, from one batch to the next.
+    dear = Cost(fixed_seconds=0.1, kept_seconds=1e-3, shed_seconds=1e-5)
+    batches = run((20, 100), (20, times * 1_000), cost=dear, noise=0.0, trigger_seconds=1)
+
+    assert any("trial" in batch.reason for batch in batches)
+    assert latencies(batches).max() <= 1
+
+
 def test_keep_all_sheds_nothing_and_falls_ever_further_behind():
     watching = Governor(latency_seconds=TARGET_SECONDS, policy=KeepAll())
     batches = between(run((30, QUIET), (30, 5 * QUIET), governor=watching), 30)

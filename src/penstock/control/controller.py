@@ -75,6 +75,7 @@ class Controller:
             committed_at=batch.committed_at,
             # Costs of an earlier run of the query stand until this run has its own.
             cost=self._model.cost() or known.cost,
+            explored_tuples=self._model.explored_tuples,
             largest_kept=largest_kept(
                 known.largest_kept,
                 batch,

@@ -17,6 +17,8 @@ from penstock.model.load import Cost
 NOISE = 0.2  # relative spread of the durations of equal batches, as measured on Spark
 FIXED_SECONDS, FIXED_SPREAD = 0.1, 2.0  # a batch without tuples, give or take twice that
 SHED_SHARE, SHED_SHARE_SPREAD = 0.1, 0.2  # dropping a tuple against keeping it, give or take that much
+# Where a query has several outputs, what was worked on is an estimate: so small a share of drops may be none.
+NO_SHEDDING = 0.1
 
 
 def believed_fixed(
@@ -95,6 +97,17 @@ class CostModel:
     def ready(self) -> bool:
         """Whether there were enough batches with tuples to believe the fit."""
         return sum(kept + shed > 0 for kept, shed, _ in self._samples) >= self.ENOUGH_BATCHES
+
+    @property
+    def explored_tuples(self) -> float | None:
+        """Size of the largest batch remembered: how far the fit rests on batches and not on the belief.
+
+        None before there is a fit, and where one of them was shed from: it was as large as it may be then, and nothing
+        beyond is worth a trial.
+        """
+        if not self.ready or any(shed > NO_SHEDDING * kept for kept, shed, _ in self._samples):
+            return None
+        return max(kept for kept, _, _ in self._samples)
 
     def cost(self) -> Cost | None:
         """Fit the remembered batches; None until there are enough of them."""

@@ -106,6 +106,8 @@ class Governor:
 
     PROBE_GROWTH = 4
     RELEASE = 0.9
+    # Up to this times the largest batch so far, its costs are believed.
+    EXPLORED_GROWTH = 2
 
     latency_seconds: float
     policy: Policy = field(default_factory=Uniform)
@@ -162,8 +164,28 @@ class Governor:
             branches=guidance.branches,
             key_tuples=key_tuples(guidance, expected),
         )
+        if load.overloaded and self._unexplored(expected, guidance):
+            return replace(decision, plan=self._trial(load, demand))
         overloaded = load.utilization > self.headroom
         return replace(decision, plan=self.policy.decide(load), overloaded=overloaded)
+
+    def _unexplored(self, expected: float, guidance: Guidance) -> bool:
+        """Whether a batch is larger than the ones so far can tell of, and still small enough to try."""
+        if guidance.explored_tuples is None:
+            return False
+        return self.EXPLORED_GROWTH * guidance.explored_tuples < expected <= self.probe_tuples
+
+    def _trial(self, load: Load, demand: Demand) -> Plan:
+        """Let a batch take all the time that is left to its tuples, for the batches after it will know what it costs.
+
+        Small batches do not tell how much of their time was for tuples, and the belief is that it was much. To shed on
+        that alone would lose tuples of a stream that grows and still fits.
+        """
+        left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
+        plan = self.policy.decide(
+            replace(load, available_seconds=max(left_seconds, load.available_seconds), headroom=1.0)
+        )
+        return replace(plan, reason=f"{plan.reason}; a trial, for no batch so far was half as large")
 
     def _waited_seconds(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision]) -> float | None:
         """Take an idle source into account, where the guidance has seen the last batch that was planned."""

@@ -23,6 +23,8 @@ class Guidance:
         The last batch learned from, and when it was committed; None before the first of a run.
     cost
         None until enough batches were seen.
+    explored_tuples
+        Size of the largest batch that the cost rests on; None where there is nothing to find out about larger ones.
     largest_kept
         Tuples of the largest batch so far that left room to grow; bounds the first steps.
     tuples_per_unit
@@ -39,6 +41,7 @@ class Guidance:
     batch_id: int | None = None
     committed_at: float | None = None
     cost: Cost | None = None
+    explored_tuples: float | None = None
     largest_kept: int = 0
     tuples_per_unit: float | None = None
     tuples_per_second: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,6 +26,19 @@ class PhaseFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFigures:
+    """One batch of the shed run, and why it kept what it kept; seconds are those of the stream."""
+
+    batch_id: int
+    phase: str
+    started_seconds: float
+    duration_seconds: float
+    offered: int
+    kept: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFigures:
     """What one run comes down to."""
 
@@ -38,24 +52,26 @@ class RunFigures:
     revenue_error_mean: float
     batches: int
     batches_shedding_after_burst: int
+    batch_log: tuple[BatchFigures, ...]
 
 
 def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
     """Compute the figures of one run."""
     edges = phase_edges(arrivals)
-    phases = tuple(_phase(outcome, name, low, high) for name, (low, high) in zip(PHASES, edges, strict=True))
+    log = tuple(_batch_log(outcome, edges))
+    phases = tuple(_phase(outcome, log, name, low, high) for name, (low, high) in zip(PHASES, edges, strict=True))
     windows = _errors(outcome, "clicks", ["window_start"])
     groups = _errors(outcome, "clicks", ["window_start", "campaign"])
     revenue = _errors(outcome, "revenue", ["window_start"])
     told, true = outcome.answers["clicks"].sum(), outcome.truth["clicks"].sum()
-    offered = sum(batch.offered for batch in outcome.batches)
-    burst_ends_at = outcome.epoch + edges[1][1]
-    after = [b for b in outcome.batches if b.started_at is not None and b.started_at > burst_ends_at]
-    still = [number for number, batch in enumerate(after, start=1) if batch.shed]
+    offered = sum(batch.offered for batch in log)
+    _, burst_ends = edges[1]
+    after = [batch for batch in log if batch.started_seconds > burst_ends]
+    still = [number for number, batch in enumerate(after, start=1) if batch.kept < batch.offered]
     return RunFigures(
         name=outcome.name,
         phases=phases,
-        kept_share=sum(batch.kept for batch in outcome.batches) / offered if offered else 1.0,
+        kept_share=sum(batch.kept for batch in log) / offered if offered else 1.0,
         total_error=float(abs(told - true) / true),
         window_error_mean=float(windows.mean()),
         window_error_max=float(windows.max()),
@@ -63,6 +79,7 @@ def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
         revenue_error_mean=float(revenue.mean()),
         batches=len(outcome.committed),
         batches_shedding_after_burst=still[-1] if still else 0,
+        batch_log=log,
     )
 
 
@@ -84,22 +101,36 @@ def claims_of(plain: RunFigures, penstock: RunFigures, *, latency_seconds: float
     ]
 
 
-def _phase(outcome: Outcome, name: str, low: float, high: float) -> PhaseFigures:
-    within = (outcome.arrival_seconds >= low) & (outcome.arrival_seconds < high)
-    p50, p95, p99 = np.percentile(outcome.latency_seconds[within], [50, 95, 99]).tolist()
-    # A batch belongs to the phase in which its last tuple arrived.
-    kept, offered, tuples = 0, 0, 0
+def _batch_log(outcome: Outcome, edges: list[tuple[float, float]]) -> Iterator[BatchFigures]:
+    """List the batches; one belongs to the phase in which its last tuple arrived."""
+    tuples = 0
     for batch in outcome.batches:
         tuples += batch.offered
         last = outcome.arrival_seconds[min(tuples, len(outcome.arrival_seconds)) - 1] if tuples else 0.0
-        if low <= last < high and batch.offered:
-            kept, offered = kept + batch.kept, offered + batch.offered
+        begun = [name for name, (low, _) in zip(PHASES, edges, strict=True) if low <= last]
+        # Only a batch that was counted again after a crash has no times, and the demo does not crash.
+        yield BatchFigures(
+            batch_id=batch.batch_id,
+            phase=begun[-1],
+            started_seconds=(batch.started_at or 0.0) - outcome.epoch,
+            duration_seconds=batch.duration_seconds or 0.0,
+            offered=batch.offered,
+            kept=batch.kept,
+            reason=batch.reason,
+        )
+
+
+def _phase(outcome: Outcome, log: Sequence[BatchFigures], name: str, low: float, high: float) -> PhaseFigures:
+    within = (outcome.arrival_seconds >= low) & (outcome.arrival_seconds < high)
+    p50, p95, p99 = np.percentile(outcome.latency_seconds[within], [50, 95, 99]).tolist()
+    batches = [batch for batch in log if batch.phase == name]
+    offered = sum(batch.offered for batch in batches)
     return PhaseFigures(
         phase=name,
         p50_seconds=p50,
         p95_seconds=p95,
         p99_seconds=p99,
-        kept_share=kept / offered if offered else 1.0,
+        kept_share=sum(batch.kept for batch in batches) / offered if offered else 1.0,
     )
 
 

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.demo.figures import RunFigures
+from penstock.demo.timetable import PHASES
 from penstock.reproduce.figure import Claim
 
 
@@ -31,6 +32,10 @@ def print_report(console: Console, runs: list[RunFigures], claims: list[Claim], 
     for claim in claims:
         mark = "[green]held[/]    " if claim.held else "[red]not held[/]"
         console.print(f"  {mark}  {claim.text}: {claim.value:.3g} ({claim.bound})", highlight=False)
+    for batch in runs[-1].batch_log:
+        if batch.phase == PHASES[0] and batch.kept < batch.offered:
+            when = f"{batch.kept / batch.offered:.1%} kept at {batch.started_seconds:.1f} s"
+            console.print(f"  Before the burst, {when}: {batch.reason}.", highlight=False)
 
 
 def _seconds(seconds: float, target_seconds: float) -> str:
