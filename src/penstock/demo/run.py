@@ -29,8 +29,9 @@ TRIGGER = "1 second"
 LEAD_SECONDS = 3.0
 # Enough for Java's compilers to settle; less, and the machine looks half as fast as it is.
 FIRST_GUESS_TUPLES = 10_000
+WARM_UP = Arrivals.of((3.0, 2_000))
 CALIBRATION_BATCHES = 5
-CALIBRATION_SECONDS = 8.0
+CALIBRATION_SECONDS = 5.0
 # A burst makes large batches, in which what a batch costs beside its tuples no longer shows.
 LARGE_BATCH_SECONDS = 3.0
 
@@ -56,18 +57,21 @@ def capacity_tuples_per_second(spark: SparkSession) -> float:
 
     The shed query runs as well, so that both runs find workers started and code compiled.
     """
-    rate = _steady_rate(spark, rows_per_batch=FIRST_GUESS_TUPLES)
-    rate = _steady_rate(spark, rows_per_batch=round(LARGE_BATCH_SECONDS * rate))
-    run_penstock(spark, Arrivals.of((3.0, rate / 2)), lambda _: None, latency_seconds=5.0)
-    return rate
+    guess = _steady_rate(spark, rows_per_batch=FIRST_GUESS_TUPLES, beside=lambda: _warm_up(spark))
+    return _steady_rate(spark, rows_per_batch=round(LARGE_BATCH_SECONDS * guess))
 
 
-def _steady_rate(spark: SparkSession, *, rows_per_batch: int) -> float:
-    """Run batches of one size back to back, and rate the last of them."""
+def _warm_up(spark: SparkSession) -> None:
+    run_penstock(spark, WARM_UP, lambda _: None, latency_seconds=5.0)
+
+
+def _steady_rate(spark: SparkSession, *, rows_per_batch: int, beside: Callable[[], None] = lambda: None) -> float:
+    """Run batches of one size back to back, and rate the last of them; ``beside`` is over before those."""
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as folder:
         counted = answers(clicks_in_batches(spark, rows_per_batch=rows_per_batch), weight=F.lit(1.0))
         query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", folder).start()
         try:
+            beside()
             _await_batches(query, CALIBRATION_BATCHES, CALIBRATION_SECONDS)
         finally:
             query.stop()
@@ -76,8 +80,10 @@ def _steady_rate(spark: SparkSession, *, rows_per_batch: int) -> float:
 
 
 def _await_batches(query: StreamingQuery, batches: int, seconds: float) -> None:
+    """Wait for so many more batches, and for so long."""
     ends_at = time.monotonic() + seconds
-    while len(committed_batches(query.recentProgress)) < batches or time.monotonic() < ends_at:
+    wanted = len(committed_batches(query.recentProgress)) + batches
+    while len(committed_batches(query.recentProgress)) < wanted or time.monotonic() < ends_at:
         _raise_if_stopped(query)
         time.sleep(0.1)
 
