@@ -22,8 +22,8 @@ from penstock.spark.session import local_session
 
 CORES = 2
 # Of what a short measurement says the machine can verify. A machine that is shared has moods: the quiet load fits one
-# that turns out two fifths slower, and the burst is too much for one that turns out half as fast again.
-QUIET_LOAD = 0.55
+# that takes half as long again, and the burst is too much for one that is half as fast again.
+QUIET_LOAD = 0.5
 LEAST_SECONDS = 15
 
 
