@@ -87,7 +87,8 @@ class Governor:
         tenths of the headroom: a load that sways around the headroom does not make the plan flap. A batch that fits in
         the nine tenths is kept whole at once.
     probe_tuples
-        Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well.
+        Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well. Up
+        to this size, a batch larger than any before may take longer, to find out what it costs.
     grace_seconds
         How long a plan may rest on guidance that is no longer renewed; after that everything is kept.
 
