@@ -64,14 +64,13 @@ def run_figures(outcome: Outcome, arrivals: Arrivals) -> RunFigures:
     groups = _errors(outcome, "clicks", ["window_start", "campaign"])
     revenue = _errors(outcome, "revenue", ["window_start"])
     told, true = outcome.answers["clicks"].sum(), outcome.truth["clicks"].sum()
-    offered = sum(batch.offered for batch in log)
     _, burst_ends = edges[1]
     after = [batch for batch in log if batch.started_seconds > burst_ends]
     still = [number for number, batch in enumerate(after, start=1) if batch.kept < batch.offered]
     return RunFigures(
         name=outcome.name,
         phases=phases,
-        kept_share=sum(batch.kept for batch in log) / offered if offered else 1.0,
+        kept_share=_kept_share(log),
         total_error=float(abs(told - true) / true),
         window_error_mean=float(windows.mean()),
         window_error_max=float(windows.max()),
@@ -123,15 +122,18 @@ def _batch_log(outcome: Outcome, edges: list[tuple[float, float]]) -> Iterator[B
 def _phase(outcome: Outcome, log: Sequence[BatchFigures], name: str, low: float, high: float) -> PhaseFigures:
     within = (outcome.arrival_seconds >= low) & (outcome.arrival_seconds < high)
     p50, p95, p99 = np.percentile(outcome.latency_seconds[within], [50, 95, 99]).tolist()
-    batches = [batch for batch in log if batch.phase == name]
-    offered = sum(batch.offered for batch in batches)
     return PhaseFigures(
         phase=name,
         p50_seconds=p50,
         p95_seconds=p95,
         p99_seconds=p99,
-        kept_share=sum(batch.kept for batch in batches) / offered if offered else 1.0,
+        kept_share=_kept_share([batch for batch in log if batch.phase == name]),
     )
+
+
+def _kept_share(batches: Sequence[BatchFigures]) -> float:
+    offered = sum(batch.offered for batch in batches)
+    return sum(batch.kept for batch in batches) / offered if offered else 1.0
 
 
 def _errors(outcome: Outcome, value: str, by: list[str]) -> Any:
