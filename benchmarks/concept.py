@@ -143,7 +143,7 @@ def _plain(rows: DataFrame, checkpoint: str) -> AbstractContextManager[Streaming
 def _rated(rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     log = PlanLog(Path(checkpoint) / "penstock" / "shed")
-    log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
+    log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
     shedder = ps.shed(
         latency_seconds=5, checkpoint=checkpoint, row_id="value", key="key", policy=RatesForAll(), headroom=1e-9
     )

@@ -28,7 +28,7 @@ def known_costs(folder: str) -> None:
     log = plan_log(folder)
     if log.guidance() is None:
         cost = Cost(fixed_seconds=0.1, kept_seconds=1e-4)
-        log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
+        log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
 
 
 def planned_texts(folder: str) -> dict[str, str]:

@@ -73,7 +73,7 @@ def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps
         return ps.shed(latency_seconds=600, checkpoint=folder, row_id=row_id, probe_tuples=10**9)
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     PlanLog(Path(folder) / "penstock" / "shed").publish(
-        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0)
+        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,))
     )
     policy = ps.Uniform(keep=keep, min_keep=0.0)
     return ps.shed(latency_seconds=5, checkpoint=folder, row_id=row_id, policy=policy, headroom=1e-9, spill=spill)

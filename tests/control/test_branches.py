@@ -144,13 +144,13 @@ def test_the_controller_publishes_the_outputs_and_the_next_plan_samples_each_at_
     controller = Controller(governor)
     for number in range(8):
         batch, counts = batch_at(number, dict.fromkeys(SHARES, 0.3 + 0.05 * number))
-        controller.learn(batch, offset_units=batch.offered, branches=counts)
+        controller.learn(batch, units_by_source=(batch.offered,), branches=counts)
 
     guidance = Guidance.from_dict(json.loads(json.dumps(controller.guidance(now=100.0).to_dict())))
     assert guidance == controller.guidance(now=100.0)
     from penstock.control.governor import Demand
 
-    plan = governor.decide(guidance, Demand(batch_id=8, now=100.0, waited_seconds=0.5, offset_units=60_000)).plan
+    plan = governor.decide(guidance, Demand(batch_id=8, now=100.0, waited_seconds=0.5, units_by_source=(60_000,))).plan
     assert plan.key_keep["a"] < plan.key_keep["b"] < plan.key_keep["c"]
 
 

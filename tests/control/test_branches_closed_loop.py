@@ -29,7 +29,7 @@ def run(*, overload, batches=60, noise=0.15, seed=1):
     for number in range(batches):
         rate = CAPACITY * (0.4 if number < 10 else overload)
         offered = round(rate * waited)
-        demand = Demand(batch_id=number, now=now, waited_seconds=waited, offset_units=offered)
+        demand = Demand(batch_id=number, now=now, waited_seconds=waited, units_by_source=(offered,))
         decision = governor.decide(controller.guidance(now=now), demand, recent)
         recent = [*recent, decision][-3:]
         plan = decision.plan
@@ -50,7 +50,7 @@ def run(*, overload, batches=60, noise=0.15, seed=1):
             started_at=now, duration_seconds=seconds, latency_seconds=waited + seconds,
         )  # fmt: skip
         counts = BranchCounts(first_event_at=now - waited, last_event_at=now, window_seconds=10.0, outputs=outputs)
-        controller.learn(batch, offset_units=offered, branches=counts)
+        controller.learn(batch, units_by_source=(offered,), branches=counts)
         history.append((batch, plan))
         now, waited = now + seconds, max(seconds, 1.0)
     return history

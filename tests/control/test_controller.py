@@ -29,7 +29,7 @@ def batch(batch_id, kept, *, shed=0, started_at=None, seconds=1.0, **fields):
 def taught(*batches, units=None, resume=None):
     controller = Controller(GOVERNOR, resume=resume)
     for position, finished in enumerate(batches):
-        controller.learn(finished, offset_units=units[position] if units else None)
+        controller.learn(finished, units_by_source=(units[position],) if units else ())
     return controller
 
 
@@ -48,7 +48,7 @@ def test_the_whole_guidance_after_four_batches_of_a_quiet_stream():
         cost=guidance.cost,
         explored_tuples=3_000,
         largest_kept=3_000,
-        tuples_per_unit=1.0,
+        tuples_per_unit=(1.0,),
         tuples_per_second=1_500.0,
     )
     assert guidance.cost.of(kept=3_000, shed=0) == pytest.approx(0.5)
@@ -67,8 +67,8 @@ def test_tuples_per_unit_follow_what_was_offered_kept_or_not():
     controller = Controller(GOVERNOR)
     seen = []
     for batch_id, (kept, shed, units) in enumerate([(100, 0, 50), (50, 150, 50), (200, 0, 50)]):
-        controller.learn(batch(batch_id, kept, shed=shed), offset_units=units)
-        seen.append(controller.guidance(now=0).tuples_per_unit)
+        controller.learn(batch(batch_id, kept, shed=shed), units_by_source=(units,))
+        seen.extend(controller.guidance(now=0).tuples_per_unit)
 
     assert seen == pytest.approx([2.0, 2.6, 3.02])  # 2; 2 + 0.3 * (4 - 2); 2.6 + 0.3 * (4 - 2.6)
 
@@ -77,7 +77,7 @@ def test_tuples_per_unit_follow_what_was_offered_kept_or_not():
 def test_a_batch_without_units_leaves_the_tuples_per_unit(units):
     guidance = taught(batch(0, 100), batch(1, 999), units=[50, units]).guidance(now=0)
 
-    assert guidance.tuples_per_unit == 2.0
+    assert guidance.tuples_per_unit == (2.0,)
 
 
 def test_the_arrival_rate_follows_a_burst_at_once():
@@ -111,7 +111,7 @@ def test_empty_batches_and_zero_rates_never_lock_it():
     quiet = controller.guidance(now=0)
     assert quiet.tuples_per_second == pytest.approx(0, abs=1e-6)
     for finished in again:
-        controller.learn(finished, offset_units=None)
+        controller.learn(finished)
 
     assert controller.guidance(now=0).tuples_per_second == pytest.approx(3_000, rel=0.03)
     assert controller.guidance(now=0).cost.of(kept=3_000, shed=0) == pytest.approx(0.5, rel=0.3)
@@ -173,7 +173,7 @@ EARLIER = Guidance(
     committed_at=49.0,
     cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4),
     largest_kept=9_000,
-    tuples_per_unit=2.0,
+    tuples_per_unit=(2.0,),
     tuples_per_second=400.0,
 )
 

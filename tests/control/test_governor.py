@@ -18,11 +18,11 @@ from penstock.policy.priority import Priority
 
 GOVERNOR = Governor(latency_seconds=5.0, headroom=0.8)
 # 100 µs a tuple, nothing else: 20,000 tuples take the 2 s that may be planned with.
-LEARNED = Guidance(published_at=1000.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=1.0)
+LEARNED = Guidance(published_at=1000.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=(1.0,))
 
 
 def demand(tuples, *, waited=1.0, batch_id=8, now=1000.0):
-    return Demand(batch_id=batch_id, now=now, waited_seconds=waited, offset_units=tuples)
+    return Demand(batch_id=batch_id, now=now, waited_seconds=waited, units_by_source=(tuples,))
 
 
 def decided(batch_id, keep):
@@ -167,8 +167,8 @@ def test_a_batch_whose_size_cannot_be_foreseen_is_kept_and_says_so():
 
 
 def test_offsets_foresee_better_than_rates():
-    guidance = replace(LEARNED, tuples_per_unit=3.0, tuples_per_second=500.0)
-    blind = replace(guidance, tuples_per_unit=None)
+    guidance = replace(LEARNED, tuples_per_unit=(3.0,), tuples_per_second=500.0)
+    blind = replace(guidance, tuples_per_unit=())
 
     assert expected_tuples(guidance, demand(100, waited=2.0)) == 300
     assert expected_tuples(blind, demand(100, waited=2.0)) == 100  # an offset unit is taken for a tuple
@@ -274,7 +274,7 @@ guidances = st.none() | st.builds(
         shed_seconds=st.just(0.0) | st.floats(1e-9, 1),
     ),
     largest_kept=st.integers(0, 10**9),
-    tuples_per_unit=st.none() | amounts,
+    tuples_per_unit=st.lists(amounts, max_size=3).map(tuple),
     tuples_per_second=st.none() | amounts,
 )
 demands = st.builds(
@@ -282,7 +282,7 @@ demands = st.builds(
     batch_id=st.just(8),
     now=st.floats(1000, 1100),
     waited_seconds=st.none() | amounts,
-    offset_units=st.none() | amounts,
+    units_by_source=st.lists(st.none() | amounts, max_size=3).map(tuple),
 )
 pasts = st.lists(st.builds(decided, st.integers(0, 7), st.floats(0, 1)), max_size=5)
 
@@ -298,7 +298,7 @@ def test_any_demand_gets_a_plan_with_a_reason(guidance, demand, recent):
 
 @pytest.mark.parametrize("units", [0, None])
 def test_zero_tuples_and_zero_rates_are_kept_whole(units):
-    for guidance in (LEARNED, replace(LEARNED, tuples_per_second=0.0, tuples_per_unit=0.0)):
+    for guidance in (LEARNED, replace(LEARNED, tuples_per_second=0.0, tuples_per_unit=(0.0,))):
         for waited in (0.0, 1.0, 60.0):
             assert not GOVERNOR.decide(guidance, demand(units, waited=waited), [decided(7, 0.01)]).plan.sheds
 

@@ -14,7 +14,7 @@ LEARNED = Guidance(
     committed_at=12.0,
     cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-6),
     largest_kept=20_000,
-    tuples_per_unit=1.5,
+    tuples_per_unit=(1.5,),
     tuples_per_second=300.0,
     listed_share=0.2,
     listed_keep=0.9,

@@ -44,7 +44,7 @@ def numbers(spark: SparkSession) -> DataFrame:
 def dear(path: Path, *, seconds_per_tuple: float = 1e-2) -> None:
     """Leave guidance behind by which a batch does not fit."""
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=seconds_per_tuple)
-    PlanLog(path).publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
+    PlanLog(path).publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
 
 
 def finish(run: ps.Run, count: int = 2) -> list[ps.Batch]:

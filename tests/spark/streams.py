@@ -22,7 +22,7 @@ def known_costs(checkpoint: str | StorePath, *, name: str = "shed", **learned) -
     """Leave guidance behind, as an earlier run of the query would have."""
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     PlanLog(place(checkpoint) / "penstock" / name).publish(
-        Guidance(**{"published_at": time.time(), "cost": cost, "tuples_per_unit": 1.0, **learned})
+        Guidance(**{"published_at": time.time(), "cost": cost, "tuples_per_unit": (1.0,), **learned})
     )
 
 

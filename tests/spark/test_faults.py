@@ -23,7 +23,7 @@ def planner_at(path, *, tuples=100_000, **governor):
             f'v1\n{{"batchTimestampMs":{batch_id * 1000}}}\n{{"tuples":{(batch_id + 1) * tuples}}}'
         )
     planner = Planner(checkpoint=path, governor=ps.Governor(latency_seconds=5, **governor), name="shed")
-    planner.log.publish(Guidance(published_at=time.time(), cost=COST, tuples_per_unit=1.0))
+    planner.log.publish(Guidance(published_at=time.time(), cost=COST, tuples_per_unit=(1.0,)))
     return planner
 
 
@@ -34,7 +34,7 @@ def _decide(arguments):
         Guidance(
             published_at=time.time(),
             cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4 * (1 + number)),
-            tuples_per_unit=1.0,
+            tuples_per_unit=(1.0,),
         )
     )
     return planner.decide(1).plan.keep
@@ -73,7 +73,7 @@ def test_a_clock_that_jumps_changes_no_plan_for_longer_than_to_the_next_heartbea
         # The guidance looks a day old: all is kept, and the reason says why.
         assert right_after.keep == 1.0
         assert "the controller has been silent" in right_after.reason
-    planner.log.publish(Guidance(published_at=real() + jump_seconds, cost=COST, tuples_per_unit=1.0))
+    planner.log.publish(Guidance(published_at=real() + jump_seconds, cost=COST, tuples_per_unit=(1.0,)))
     assert planner.decide(2).plan.keep == pytest.approx(steady.keep, rel=0.15)  # the dwell holds a tenth back
 
 

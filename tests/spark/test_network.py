@@ -67,7 +67,7 @@ def run_batches(network: ps.Network, path, count: int) -> ps.NetworkRun:
 def overloaded(network: ps.Network, *, seconds_per_tuple: float) -> None:
     """Leave costs behind, as an earlier run would have."""
     cost = ps.Cost(fixed_seconds=0.0, kept_seconds=seconds_per_tuple)
-    planner_of(network).log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0))
+    planner_of(network).log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
 
 
 @pytest.fixture(scope="module")

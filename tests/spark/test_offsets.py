@@ -35,13 +35,14 @@ def test_units_are_counted_where_offsets_count_tuples(start, end, units):
     assert units_between(start, end) == units
 
 
-def test_units_of_all_sources_add_up_or_are_unknown():
+def test_units_are_told_apart_by_source_and_unknown_where_one_does_not_count():
     first = OffsetEntry(batch_seconds=0, sources=("10", '{"t":{"0":5}}'))
     second = OffsetEntry(batch_seconds=1, sources=("14", '{"t":{"0":8}}'))
-    assert batch_units(first, second) == 7
-    assert batch_units(None, OffsetEntry(batch_seconds=0, sources=("14",))) == 14
-    assert batch_units(first, OffsetEntry(batch_seconds=1, sources=("14", '{"logOffset":1}'))) is None
-    assert batch_units(first, OffsetEntry(batch_seconds=1, sources=("14", "-"))) == 4
+    assert batch_units(first, second) == (4, 3)
+    assert batch_units(None, OffsetEntry(batch_seconds=0, sources=("14",))) == (14,)
+    assert batch_units(first, OffsetEntry(batch_seconds=1, sources=("14", '{"logOffset":1}'))) == (4, None)
+    assert batch_units(first, OffsetEntry(batch_seconds=1, sources=("14", "-"))) == (4, 0)
+    assert batch_units(first, OffsetEntry(batch_seconds=1, sources=("14",))) == ()  # not the same sources
 
 
 def test_an_offset_file_that_is_not_known_is_passed_over(tmp_path):
@@ -60,14 +61,14 @@ def test_the_first_batch_of_a_kafka_query_starts_where_the_source_wrote_down(tmp
     entry = OffsetEntry(batch_seconds=0, sources=('{"t":{"0":150,"1":45}}', '{"tuples":7}'))
     initial = initial_offsets(tmp_path, entry)
     assert initial == ('{"t":{"0":100,"1":40}}', None)
-    assert batch_units(None, entry, initial=initial) == 62
+    assert batch_units(None, entry, initial=initial) == (55, 7)
 
 
 def test_units_that_a_source_passes_over_unread_are_told_apart():
     end = json.dumps({"t": {"0": 90_000}, "read": {"from": {"t": {"0": 10_000}}, "millionths": 250_000}})
     entry = OffsetEntry(batch_seconds=0, sources=(end,))
     assert unread_units(end) == 60_000
-    assert batch_units(OffsetEntry(batch_seconds=0, sources=('{"t":{"0":10000}}',)), entry) == 20_000
+    assert batch_units(OffsetEntry(batch_seconds=0, sources=('{"t":{"0":10000}}',)), entry) == (20_000,)
     assert unread_units('{"t":{"0":90000}}') == 0
 
 

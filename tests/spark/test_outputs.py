@@ -140,7 +140,7 @@ def test_a_new_run_plans_with_the_outputs_that_the_one_before_learned(spark, che
     shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=ps.LeastError(), headroom=0.1)
     cost = ps.Cost(fixed_seconds=0.01, kept_seconds=branches.seconds_per_tuple)
     PlanLog(Path(checkpoint) / "penstock" / "shed").publish(
-        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=1.0, branches=branches)
+        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,), branches=branches)
     )
     kept = numbers(spark, rows_per_batch=20_000).transform(shedder)
     answered = kept.transform(shedder.answers(*OUTPUTS, time="timestamp", window="1 hour"))

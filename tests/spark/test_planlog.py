@@ -79,7 +79,7 @@ def test_guidance_reads_back_with_and_without_costs(tmp_path):
     assert log.guidance() is None
     for guidance in (
         Guidance(published_at=1.0),
-        Guidance(published_at=2.0, cost=Cost(fixed_seconds=0.1, kept_seconds=1e-4), tuples_per_unit=3.0),
+        Guidance(published_at=2.0, cost=Cost(fixed_seconds=0.1, kept_seconds=1e-4), tuples_per_unit=(3.0,)),
     ):
         log.publish(guidance)
         assert log.guidance() == guidance

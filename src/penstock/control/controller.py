@@ -10,6 +10,7 @@ from penstock.control.concept_memory import ConceptMemory
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
+from penstock.control.sources import SourceLearner
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts, Branches
 
@@ -34,11 +35,11 @@ class Controller:
     ...             started_at=batch_id * 3.0,
     ...             duration_seconds=0.2 + kept * 1e-4,
     ...         ),
-    ...         offset_units=kept,
+    ...         units_by_source=(kept,),
     ...     )
     >>> guidance = controller.guidance(now=12.0)
     >>> round(guidance.cost.kept_seconds * 1e6), guidance.tuples_per_unit
-    (106, 1.0)
+    (106, (1.0,))
     """
 
     def __init__(self, governor: Governor, *, resume: Guidance | None = None, model: CostModel | None = None) -> None:
@@ -48,13 +49,14 @@ class Controller:
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
         self._previous: Batch | None = None
+        self._sources = SourceLearner(self._known.tuples_per_unit)
         self._memory = ConceptMemory(self._known.key_shares)
 
     def learn(
         self,
         batch: Batch,
         *,
-        offset_units: float | None = None,
+        units_by_source: Sequence[float | None] = (),
         branches: BranchCounts | None = None,
         sampled_keys: Sequence[str] | None = None,
     ) -> None:
@@ -68,6 +70,7 @@ class Controller:
             # What was not even read cost nothing.
             dropped = batch.offered - batch.unread - worked
             self._model.learn(kept=worked, shed=dropped, seconds=batch.duration_seconds)
+        self._sources.learn(units_by_source, tuples=batch.read)
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
@@ -82,12 +85,7 @@ class Controller:
                 allowed_seconds=self._governor.batch_seconds,
                 growth=self._governor.PROBE_GROWTH,
             ),
-            # An empty batch says nothing about how many tuples a unit holds; a rate of zero would lock.
-            tuples_per_unit=(
-                fade(known.tuples_per_unit, batch.read / offset_units)
-                if offset_units and batch.read
-                else known.tuples_per_unit
-            ),
+            tuples_per_unit=self._sources.tuples_per_unit,
             tuples_per_second=self._arrival_rate(batch),
             listed_share=fade(known.listed_share, batch.listed_offered / batch.read) if listed else known.listed_share,
             listed_keep=(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from penstock.control.guidance import Guidance, collecting_seconds
+from penstock.control.guidance import Guidance, collecting_seconds, tuples_in
 from penstock.model.errors import InvalidInputError, require_positive
 from penstock.model.load import Cost, Load, require_headroom
 from penstock.model.plan import Plan
 from penstock.policy.baseline import Uniform
 from penstock.policy.contract import Policy
+
+CATCH_UP = "a catch-up run (trigger availableNow or once) has no latency to hold: keeping all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +31,15 @@ class Demand:
     waited_seconds
         Time since the batch before was put together: the most that a tuple in this one can have waited. None for the
         first.
-    offset_units
-        How far the source's offsets moved; None where they cannot be read.
+    units_by_source
+        How far the offsets of each source moved, None for one whose offsets do not tell; empty where none can be read.
     """
 
     batch_id: int
     now: float
     started_at: float | None = None
     waited_seconds: float | None = None
-    offset_units: float | None = None
+    units_by_source: tuple[float | None, ...] = ()
 
     @property
     def began_at(self) -> float:
@@ -98,8 +100,8 @@ class Governor:
 
     >>> from penstock.model.load import Cost
     >>> governor = Governor(latency_seconds=5.0)
-    >>> learned = Guidance(published_at=100.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=1.0)
-    >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=1.0, offset_units=40_000)
+    >>> learned = Guidance(published_at=100.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=(1.0,))
+    >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=1.0, units_by_source=(40_000,))
     >>> decision = governor.decide(learned, burst)
     >>> decision.plan.keep, decision.plan.reason
     (0.5, 'load 1.60 > headroom 0.80: 40,000 tuples need 4.00 s of 2.50 s')
@@ -142,6 +144,8 @@ class Governor:
             plan=Plan.keep_all("the size of the batch cannot be foreseen yet: keeping all"),
             expected_tuples=expected,
         )
+        if guidance is not None and guidance.catch_up:
+            return replace(decision, plan=Plan.keep_all(CATCH_UP))
         silent_seconds = demand.now - guidance.published_at if guidance else 0.0
         if silent_seconds > self.grace_seconds:
             return replace(
@@ -243,13 +247,10 @@ def key_tuples(guidance: Guidance | None, expected: float) -> dict[str, float] |
 
 
 def expected_tuples(guidance: Guidance | None, demand: Demand) -> float | None:
-    """Foresee the size of a batch: from its offsets where they can be read, else from the arrival rate.
-
-    Before the first measurement an offset unit counts as one tuple, which is true for Kafka and most queues.
-    """
-    if demand.offset_units is not None:
-        per_unit = guidance.tuples_per_unit if guidance else None
-        return demand.offset_units * (1.0 if per_unit is None else per_unit)
+    """Foresee the size of a batch: from its offsets where they can be read, else from the arrival rate."""
+    counted = tuples_in(demand.units_by_source, guidance.tuples_per_unit if guidance else ())
+    if counted is not None:
+        return counted
     if guidance is None or guidance.tuples_per_second is None or demand.waited_seconds is None:
         return None
     return guidance.tuples_per_second * demand.waited_seconds

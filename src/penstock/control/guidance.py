@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -28,13 +28,18 @@ class Guidance:
     largest_kept
         Tuples of the largest batch so far that left room to grow; bounds the first steps.
     tuples_per_unit
-        Tuples per unit of source offset; None until measured.
+        Tuples per unit of offset, by source of the query, 0 for one that does not feed the shedder; empty until
+        measured.
     tuples_per_second
         Arrival rate; None until measured.
     listed_share, listed_keep, branches
         See :class:`penstock.model.load.Load`.
     key_shares
         Share of the stream by key, for the frequent keys of the batches so far; None where nobody samples them.
+    catch_up
+        Whether the run only takes in what waits already, and then ends: there is no latency to hold.
+    stopped
+        Whether the run came to an orderly end. No plan may rest on this guidance any more.
     """
 
     published_at: float
@@ -43,12 +48,14 @@ class Guidance:
     cost: Cost | None = None
     explored_tuples: float | None = None
     largest_kept: int = 0
-    tuples_per_unit: float | None = None
+    tuples_per_unit: tuple[float, ...] = ()
     tuples_per_second: float | None = None
     listed_share: float | None = None
     listed_keep: float | None = None
     branches: Branches | None = None
     key_shares: Mapping[str, float] | None = None
+    catch_up: bool = False
+    stopped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to what JSON can hold."""
@@ -62,8 +69,25 @@ class Guidance:
         restored = {
             "cost": Cost(**cost) if cost else None,
             "branches": Branches.from_dict(branches) if branches else None,
+            "tuples_per_unit": tuple(fields.get("tuples_per_unit") or ()),
         }
         return Guidance(**{**fields, **restored})
+
+
+def tuples_in(units_by_source: Sequence[float | None], tuples_per_unit: Sequence[float]) -> float | None:
+    """Turn units of offset into tuples; None where a source that feeds the shedder cannot be counted.
+
+    Before the first measurement a unit counts as one tuple, which is true for Kafka and most queues.
+
+    >>> tuples_in((100, 70), ()), tuples_in((100, None), (3.0, 0.0)), tuples_in((100, None), (3.0, 1.0))
+    (170.0, 300.0, None)
+    """
+    if len(tuples_per_unit) != len(units_by_source):
+        tuples_per_unit = (1.0,) * len(units_by_source)
+    feeding = [(units, each) for units, each in zip(units_by_source, tuples_per_unit, strict=True) if each]
+    if not units_by_source or any(units is None for units, _ in feeding):
+        return None
+    return float(sum(units * each for units, each in feeding if units is not None))
 
 
 def fade(old: float | None, new: float, *, weight: float = 0.3) -> float:

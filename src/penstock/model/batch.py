@@ -28,6 +28,9 @@ class Batch:
         Seconds since the epoch when Spark triggered the batch; None for a batch that was recounted after a crash.
     duration_seconds
         Trigger to commit; None for a recounted batch.
+    overhead_seconds
+        Part of it that the batch took beside its own job: planning, offsets, the write-ahead log, the commit. None for
+        a recounted batch.
     latency_seconds
         Arrival to commit of the oldest tuple. Measured where the stream has an arrival time, else bounded by the
         time since the batch before was triggered; None where neither is known.
@@ -65,6 +68,7 @@ class Batch:
     reason: str
     started_at: float | None = None
     duration_seconds: float | None = None
+    overhead_seconds: float | None = None
     latency_seconds: float | None = None
     mean_latency_seconds: float | None = None
     backlog_tuples: float | None = None

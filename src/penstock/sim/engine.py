@@ -114,7 +114,7 @@ class Engine:
             batch_id=batch_id,
             now=now,
             waited_seconds=now - self._decisions[-1].decided_at if self._decisions else None,
-            offset_units=offered if self._offsets_readable else None,
+            units_by_source=(offered if self._offsets_readable else None,),
         )
         decision = self._governor.decide(self._guidance(batch_id), demand, self._decisions)
         survivors = self._machine.survivors(decision.plan, offered=offered)
@@ -140,7 +140,7 @@ class Engine:
         self._batches.append(batch)
         self._decisions.append(decision)
         if batch_id < self._dies_at_batch:
-            self._controller.learn(batch, offset_units=demand.offset_units)
+            self._controller.learn(batch, units_by_source=demand.units_by_source)
             self._published.append(self._controller.guidance(now=self._clock.now))
 
     def _guidance(self, batch_id: int) -> Guidance:

@@ -158,7 +158,8 @@ class KafkaReader(DataSourceStreamReader):
 
     def _reading(self, waiting: float) -> Reading:
         guidance = PlanLog(from_text(self._log)).guidance()
-        per_unit = 1.0 if guidance is None or guidance.tuples_per_unit is None else guidance.tuples_per_unit
+        # It is not told which source of its query it is. Those that do not feed the shedder have none per unit.
+        per_unit = max(guidance.tuples_per_unit if guidance else (), default=1.0)
         governor = Governor(**json.loads(self._governor))
         return decide_reading(governor, guidance, waiting_tuples=waiting * per_unit, now=time.time())
 

@@ -17,9 +17,9 @@ LINES = ".jsonl"
 
 SCHEMA = (
     "batch_id BIGINT, offered BIGINT, kept BIGINT, shed BIGINT, keep DOUBLE, reason STRING, started_at DOUBLE, "
-    "duration_seconds DOUBLE, latency_seconds DOUBLE, mean_latency_seconds DOUBLE, backlog_tuples DOUBLE, "
-    "listed_offered BIGINT, listed_kept BIGINT, failed BIGINT, recounted BOOLEAN, unread BIGINT, "
-    "partition_offered MAP<STRING, BIGINT>, partition_backlog MAP<STRING, BIGINT>, "
+    "duration_seconds DOUBLE, overhead_seconds DOUBLE, latency_seconds DOUBLE, mean_latency_seconds DOUBLE, "
+    "backlog_tuples DOUBLE, listed_offered BIGINT, listed_kept BIGINT, failed BIGINT, recounted BOOLEAN, "
+    "unread BIGINT, partition_offered MAP<STRING, BIGINT>, partition_backlog MAP<STRING, BIGINT>, "
     "outputs MAP<STRING, STRUCT<offered: BIGINT, kept: BIGINT, shed: BIGINT>>"
 )
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from penstock.control.governor import Decision
+from penstock.control.guidance import tuples_in
 from penstock.model.batch import Batch
-from penstock.spark.offsets import partition_units, start_in, units_between, unread_units
+from penstock.spark.offsets import partition_units, read_units, units_between, unread_units
 
 # A partition with more than this many times the mean of the others is worth a word.
 SKEW = 2.0
@@ -18,17 +19,43 @@ SKEW = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What one progress report says, in our units."""
+    """What one progress report says, in our units.
+
+    Attributes
+    ----------
+    phase_seconds
+        What each phase of the batch took, by Spark's name for it.
+    units_by_source, backlog_by_source
+        Units that each source of the query read, and those that it had ready beyond; None where it does not tell.
+    observed
+        The metrics of each ``observe``, by its name.
+    """
 
     batch_id: int
     started_at: float
-    duration_seconds: float
-    offset_units: float | None
-    backlog_units: float | None
+    phase_seconds: Mapping[str, float]
+    units_by_source: tuple[float | None, ...]
+    backlog_by_source: tuple[float | None, ...]
     observed: Mapping[str, Mapping[str, Any]]
     unread_units: int = 0
     partition_units: Mapping[str, int] = field(default_factory=dict)
     partition_backlog: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def duration_seconds(self) -> float:
+        """Trigger to commit."""
+        return self.phase_seconds["triggerExecution"]
+
+    @property
+    def overhead_seconds(self) -> float:
+        """What the batch took beside its own job: planning, offsets, the write-ahead log, the commit."""
+        return self.duration_seconds - self.phase_seconds["addBatch"]
+
+    @property
+    def offset_units(self) -> float | None:
+        """Units that all sources read; None where one does not tell."""
+        counted = [units for units in self.units_by_source if units is not None]
+        return sum(counted) if len(counted) == len(self.units_by_source) else None
 
     @property
     def committed_at(self) -> float:
@@ -45,9 +72,9 @@ def read_progress(report: Any) -> Progress | None:
     return Progress(
         batch_id=report["batchId"],
         started_at=datetime.fromisoformat(report["timestamp"]).timestamp(),
-        duration_seconds=durations["triggerExecution"] / 1000,
-        offset_units=_sum(_read_units(_text(s["startOffset"]), _text(s["endOffset"])) for s in sources),
-        backlog_units=_sum(units_between(_text(s["endOffset"]), _text(s["latestOffset"])) for s in sources),
+        phase_seconds={phase: milliseconds / 1000 for phase, milliseconds in durations.items()},
+        units_by_source=tuple(read_units(_text(s["startOffset"]), _text(s["endOffset"])) for s in sources),
+        backlog_by_source=tuple(units_between(_text(s["endOffset"]), _text(s["latestOffset"])) for s in sources),
         unread_units=sum(unread_units(_text(s["endOffset"])) for s in sources),
         partition_units=_partitions(sources, "startOffset", "endOffset"),
         partition_backlog=_partitions(sources, "endOffset", "latestOffset"),
@@ -61,7 +88,7 @@ def to_batch(
     decision: Decision,
     *,
     previous_started_at: float | None,
-    tuples_per_unit: float | None,
+    tuples_per_unit: Sequence[float],
 ) -> Batch:
     """Join timing, counts and plan to the entry of the ledger."""
     read, kept = int(counts["offered"]), int(counts["kept"])
@@ -74,7 +101,6 @@ def to_batch(
         latency_seconds = progress.committed_at - previous_started_at
     else:
         latency_seconds = None
-    backlog = progress.backlog_units
     return Batch(
         batch_id=progress.batch_id,
         offered=offered,
@@ -84,9 +110,10 @@ def to_batch(
         reason=decision.plan.reason,
         started_at=progress.started_at,
         duration_seconds=progress.duration_seconds,
+        overhead_seconds=progress.overhead_seconds,
         latency_seconds=latency_seconds,
         mean_latency_seconds=None if mean is None else progress.committed_at - mean / 1e6,
-        backlog_tuples=None if backlog is None else backlog * (1.0 if tuples_per_unit is None else tuples_per_unit),
+        backlog_tuples=tuples_in(progress.backlog_by_source, tuples_per_unit),
         unread=progress.unread_units,
         partition_offered=progress.partition_units,
         partition_backlog=progress.partition_backlog,
@@ -117,11 +144,6 @@ def skewed_partition(batch: Batch) -> str:
     return f"skewed: {'; '.join(told)}" if told else ""
 
 
-def _read_units(start: str | None, end: str | None) -> float | None:
-    units = units_between(start or start_in(end), end)
-    return None if units is None else units - unread_units(end)
-
-
 def _partitions(sources: Any, start: str, end: str) -> dict[str, int]:
     counted: dict[str, int] = {}
     for source in sources:
@@ -131,11 +153,6 @@ def _partitions(sources: Any, start: str, end: str) -> dict[str, int]:
 
 def _text(offset: Any) -> str | None:
     return None if offset is None or offset == "null" else str(offset)
-
-
-def _sum(units: Any) -> float | None:
-    counted = list(units)
-    return None if not counted or None in counted else sum(counted)
 
 
 def _fields(row: Any) -> Mapping[str, Any]:

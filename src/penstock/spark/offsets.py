@@ -138,15 +138,27 @@ def initial_offsets(checkpoint: AnyPath, entry: OffsetEntry) -> tuple[str | None
 
 def batch_units(
     before: OffsetEntry | None, entry: OffsetEntry, *, initial: tuple[str | None, ...] | None = None
-) -> float | None:
-    """Count the units that a batch reads over all its sources; ``initial`` is where they stood before the first."""
+) -> tuple[float | None, ...]:
+    """Count the units that a batch reads by source, with None where that cannot be told.
+
+    ``initial`` is where the sources stood before the first batch. Empty where they are not those of the batch before.
+    """
     starts = before.sources if before else initial or (None,) * len(entry.sources)
     if len(starts) != len(entry.sources):
-        return None
-    ranges = [(start, end) for start, end in zip(starts, entry.sources, strict=True) if end != "-"]
-    units = [units_between(start, end) for start, end in ranges]
-    known = [unit - unread_units(end) for unit, (_, end) in zip(units, ranges, strict=True) if unit is not None]
-    return sum(known) if known and len(known) == len(units) else None
+        return ()
+    return tuple(read_units(start, end) for start, end in zip(starts, entry.sources, strict=True))
+
+
+def read_units(start: str | None, end: str | None) -> float | None:
+    """Count the units that a source reads between two offsets; None where its offsets do not tell.
+
+    >>> read_units('{"logOffset":3}', '{"logOffset":3}'), read_units('{"logOffset":3}', '{"logOffset":4}')
+    (0.0, None)
+    """
+    if end in (None, "-") or start == end:
+        return 0.0
+    units = units_between(start_in(end) if start in (None, "-") else start, end)
+    return None if units is None else units - unread_units(end)
 
 
 def _leaves(offset: Any) -> dict[tuple[str, ...], int] | None:

@@ -58,5 +58,5 @@ class Planner:
             now=now,
             started_at=entry.batch_seconds if entry else None,
             waited_seconds=waited_seconds,
-            offset_units=batch_units(before, entry, initial=initial) if known and entry else None,
+            units_by_source=batch_units(before, entry, initial=initial) if known and entry else (),
         )

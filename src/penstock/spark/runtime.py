@@ -302,7 +302,10 @@ class Run:
         try:
             sampled = (self._counts(progress) or {}).get("sampled_keys")
             self._controller.learn(
-                batch, offset_units=progress.offset_units, branches=self._branches(progress), sampled_keys=sampled
+                batch,
+                units_by_source=progress.units_by_source,
+                branches=self._branches(progress),
+                sampled_keys=sampled,
             )
         except Exception as failure:
             self._failure = failure
