@@ -15,8 +15,11 @@ FOREIGN_SHARE = 0.01
 # Which source feeds the shedder does not change, so many batches tell. How many tuples a unit holds may change at any
 # time, with a filter ahead of the shedder, so the last few count.
 REMEMBERED, RECENT_WEIGHT = 0.98, 0.3
-# By how much of its size a batch may be off what its sources explain before that outweighs what was believed.
-NOISE = 0.01
+# What is believed of a source gives way by its share of the tuples, at least by this one: to the batches where they are
+# exact, hardly where they are off by chance.
+LEAST_MOVE = 0.05
+PRIOR_WEIGHT = 0.1
+LEAST_NOISE = 1e-7
 
 
 class SourceLearner:
@@ -41,8 +44,8 @@ class SourceLearner:
     >>> learner = SourceLearner()
     >>> for units in ((5_000, 5_000), (5_100, 4_900), (5_000, 500_000)):
     ...     learner.learn(units, tuples=units[0])
-    >>> [round(each, 2) for each in learner.tuples_per_unit], learner.foreign_units((5_000, 500_000))
-    ([1.0, 0.0], 500000.0)
+    >>> [round(each, 2) for each in learner.tuples_per_unit]
+    [1.0, 0.0]
     """
 
     def __init__(self, tuples_per_unit: Sequence[float] = ()) -> None:
@@ -56,13 +59,6 @@ class SourceLearner:
         A source that feeds the shedder and cannot be counted has 1, as any source of which nothing is known.
         """
         return self._known
-
-    def foreign_units(self, units_by_source: Sequence[float | None]) -> float:
-        """Count the units of those sources that do not feed the shedder, as far as they can be counted."""
-        if len(units_by_source) != len(self._known):
-            return 0.0
-        foreign = [units for units, feeds in zip(units_by_source, self._known, strict=True) if not feeds]
-        return float(sum(units for units in foreign if units is not None))
 
     def learn(self, units_by_source: Sequence[float | None], *, tuples: float) -> None:
         """Take in how far each source moved in a batch (None: that cannot be counted), and how many tuples came."""
@@ -85,6 +81,8 @@ class SourceLearner:
         believed = np.array(self._known if resumed else (1.0,) * len(counted))
         self._counted = counted
         self._shape = np.where(counted, believed, np.sign(believed) * tuples)
+        # Sums over the batches: their number, units by units, units by tuples, and tuples squared.
+        self._weight = self._total = 0.0
         self._squares = np.zeros((len(counted), len(counted)))
         self._products = np.zeros(len(counted))
         self._typical_tuples: float | None = None
@@ -99,6 +97,8 @@ class SourceLearner:
         # Errors are relative to the size of a batch, but those of tiny batches are mostly chance.
         self._typical_tuples = fade(self._typical_tuples, tuples)
         scale = max(tuples, self._typical_tuples)
+        self._weight = REMEMBERED * self._weight + 1
+        self._total = REMEMBERED * self._total + (tuples / scale) ** 2
         self._squares = REMEMBERED * self._squares + np.outer(units, units) / scale**2
         self._products = REMEMBERED * self._products + units * tuples / scale**2
         self._shape = self._fitted()
@@ -107,14 +107,20 @@ class SourceLearner:
         self._known = self._at_present(np.where(foreign, 0.0, self._shape))
 
     def _fitted(self) -> NDArray[np.float64]:
-        """Fit by non-negative least squares, close to what was believed before where the batches do not tell."""
-        sizes = np.sqrt(self._squares.diagonal())
+        """Fit by non-negative least squares, close to what was believed before where the batches do not tell.
+
+        They tell little where they are off by chance anyway: a filter that opens is not taken for another source.
+        """
+        sizes = np.sqrt(self._squares.diagonal() / self._weight)
         sizes[sizes == 0] = 1.0  # a source that has not moved yet
-        weighed = self._squares / np.outer(sizes, sizes) + NOISE**2 * np.eye(len(sizes))
-        wanted = self._products / sizes + NOISE**2 * sizes * self._shape
-        root = np.linalg.cholesky(weighed)
-        fitted, _ = nnls(root.T, np.linalg.solve(root, wanted))
-        return np.asarray(fitted / sizes)
+        squares = self._squares / self._weight / np.outer(sizes, sizes)
+        products = self._products / self._weight / sizes
+        believed = sizes * self._shape
+        free = _nearest(squares, products, believed, np.full(len(sizes), LEAST_NOISE))
+        noise = max(self._total / self._weight - 2 * free @ products + free @ squares @ free, LEAST_NOISE)
+        brought = believed * products
+        share = np.maximum(brought / brought.sum() if brought.any() else brought, LEAST_MOVE)
+        return _nearest(squares, products, believed, PRIOR_WEIGHT * noise / share**2) / sizes
 
     def _at_present(self, shape: NDArray[np.float64]) -> tuple[float, ...]:
         """Scale what the sources bring relative to one another to what they brought of late."""
@@ -122,3 +128,15 @@ class SourceLearner:
         explained = float(shape @ self._recent_units)
         level = (self._recent_tuples or 0.0) / explained if explained else 1.0
         return tuple(np.where((shape == 0) | np.array(self._counted), level * shape, 1.0).tolist())
+
+
+def _nearest(
+    squares: NDArray[np.float64],
+    products: NDArray[np.float64],
+    believed: NDArray[np.float64],
+    held: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Solve the normal equations with no coefficient below zero, held to what is believed by these weights."""
+    root = np.linalg.cholesky(squares + np.diag(held))
+    solved, _ = nnls(root.T, np.linalg.solve(root, products + held * believed))
+    return np.asarray(solved)
