@@ -12,7 +12,7 @@ from rich.table import Table
 
 import penstock as ps
 from penstock.demo.clicks import answers
-from penstock.demo.run import capacity_tuples_per_second
+from penstock.demo.run import capacity_rows_per_second
 from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import bursty_stream
 
@@ -32,7 +32,7 @@ def overload(spark: SparkSession, progress: Progress) -> Table:
     task = progress.add_task("steps to 3x and 10x", total=2 * REPEATS)
     for times in (3, 10):
         for _ in range(REPEATS):
-            peak = capacity_tuples_per_second(spark)
+            peak = capacity_rows_per_second(spark)
             arrivals = Arrivals.of((QUIET_SECONDS, peak / 2), (STEP_SECONDS, times * peak))
             stepped_at, batches = _run(spark, arrivals)
             after = [b for b in batches if b.committed_at and b.committed_at > stepped_at and b.offered]

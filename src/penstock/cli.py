@@ -31,11 +31,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser("demo", help="plain Spark and Penstock on the same bursty stream")
-    demo.add_argument("--seconds", type=float, default=42.0, help="length of the stream (default: %(default)g)")
+    demo.add_argument("--seconds", type=int, default=50, help="length of the stream (default: %(default)d)")
     demo.add_argument("--latency", type=float, default=5.0, help="latency target in seconds (default: %(default)g)")
     demo.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON")
+    demo.add_argument("--plot", type=Path, metavar="FILE", help="draw latency and rates over time, as a PNG")
     demo.add_argument(
-        "--plot", type=Path, metavar="FILE", default=Path("penstock-demo.png"), help="(default: %(default)s)"
+        "--strict",
+        action="store_true",
+        help="fail also for what hangs on how steady this machine is, such as the target",
     )
     demo.set_defaults(run=_demo)
 
@@ -72,7 +75,11 @@ def _demo(chosen: argparse.Namespace) -> int:
     from penstock.demo.command import run_demo
 
     held = run_demo(
-        seconds=chosen.seconds, latency_seconds=chosen.latency, json_path=chosen.json, plot_path=chosen.plot
+        seconds=chosen.seconds,
+        latency_seconds=chosen.latency,
+        json_path=chosen.json,
+        plot_path=chosen.plot,
+        strict=chosen.strict,
     )
     return 0 if held else 1
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.arrivals import Arrivals
+from penstock.spark import answers as bounded
 from penstock.spark.bursty import click_columns
 
 WINDOW_SECONDS = 5
+AGGREGATES = ("clicks", "revenue")
 # Iterated SHA-256, as when a token is checked: work that no optimiser can skip, about 100 microseconds a click.
 VERIFY_ROUNDS = 150
 
@@ -37,24 +40,31 @@ def verified(clicks: DataFrame) -> DataFrame:
 
 
 def answers(clicks: DataFrame, *, weight: Column) -> DataFrame:
-    """Count and price the clicks of each campaign in windows of five seconds."""
-    window = F.window("arrived", f"{WINDOW_SECONDS} seconds")
-    return (
-        verified(clicks)
-        .groupBy(window.getField("start").alias("window_start"), "campaign")
-        .agg(F.sum(weight).alias("clicks"), F.sum(weight * F.col("price")).alias("revenue"))
-    )
+    """Count and price the clicks of each campaign in windows of five seconds, as weights say."""
+    return _by_window(clicks, F.sum(weight).alias("clicks"), F.sum(weight * F.col("price")).alias("revenue"))
 
 
-def truth(arrivals: Arrivals, *, epoch: float, seed: int) -> pd.DataFrame:
-    """Count every click that arrives, by window and campaign."""
+def answers_with_bounds(clicks: DataFrame) -> DataFrame:
+    """Give the same answers for a stream that was shed from, with bounds, and count the rows that they rest on."""
+    counted, priced = bounded.count().alias("clicks"), bounded.sum("price").alias("revenue")
+    return _by_window(clicks, counted, priced, F.count(F.lit(1)).alias("rows"))
+
+
+def truth(arrivals: Arrivals, *, epoch: float, seed: int, kept_shares: npt.NDArray[np.float64]) -> pd.DataFrame:
+    """Count every click that arrives, by window and campaign; and tell the mean of what was kept of their batches."""
     ids = np.arange(arrivals.total_tuples, dtype=np.int64)
     campaign, price = click_columns(ids, seed)
     micros = ((epoch + arrivals.arrival_seconds(ids)) * 1e6).astype(np.int64)
     window = micros // (WINDOW_SECONDS * 1_000_000) * WINDOW_SECONDS
-    frame = pd.DataFrame({"window_start": window, "campaign": campaign, "price": price})
-    counted = frame.groupby(["window_start", "campaign"]).agg(clicks=("price", "size"), revenue=("price", "sum"))
-    return counted.reset_index()
+    frame = pd.DataFrame({"window_start": window, "campaign": campaign, "price": price, "kept_share": kept_shares})
+    return frame.groupby(["window_start", "campaign"], as_index=False).agg(
+        clicks=("price", "size"), revenue=("price", "sum"), kept_share=("kept_share", "mean")
+    )
+
+
+def _by_window(clicks: DataFrame, *aggregates: Column) -> DataFrame:
+    window = F.window("arrived", f"{WINDOW_SECONDS} seconds").getField("start")
+    return verified(clicks).groupBy(window.alias("window_start"), "campaign").agg(*aggregates)
 
 
 def _token(text: Column) -> Column:

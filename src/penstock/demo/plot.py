@@ -8,41 +8,49 @@ import numpy as np
 
 from penstock.demo.run import Outcome
 from penstock.demo.timetable import phase_edges
-from penstock.model.arrivals import Arrivals
 from penstock.reproduce.plot import require_matplotlib
 
+COLOURS = ("tab:orange", "tab:blue")
 
-def plot_demo(outcomes: list[Outcome], arrivals: Arrivals, path: Path, *, latency_seconds: float) -> None:
-    """Write a PNG: latency of the clicks above, offered load and kept share below."""
+
+def plot_demo(outcomes: list[Outcome], path: Path, *, latency_seconds: float) -> None:
+    """Write a PNG: latency of the rows above, the rows that arrive and those that are kept below."""
     require_matplotlib()
     from matplotlib import pyplot as plt
 
-    figure, (latency, keep) = plt.subplots(
+    figure, (latency, rates) = plt.subplots(
         2, 1, sharex=True, figsize=(9, 6), height_ratios=[3, 2], layout="constrained"
     )
-    burst = phase_edges(arrivals)[1]
-    for axes in (latency, keep):
+    plain, shed = outcomes
+    burst = phase_edges(shed.arrivals.total_seconds)[1]
+    for axes in (latency, rates):
         axes.axvspan(*burst, color="0.92", zorder=0)
         axes.spines[["top", "right"]].set_visible(False)
-    for outcome, colour in zip(outcomes, ("tab:orange", "tab:blue"), strict=True):
+    for outcome, colour in zip(outcomes, COLOURS, strict=True):
         step = max(1, len(outcome.arrival_seconds) // 4000)
-        latency.plot(
-            outcome.arrival_seconds[::step], outcome.latency_seconds[::step], color=colour, label=outcome.name, lw=1.5
-        )
+        arrived, waited = outcome.arrival_seconds[::step], outcome.waited_seconds[::step]
+        answered = np.isfinite(outcome.latency_seconds[::step])
+        latency.plot(arrived, np.where(answered, waited, np.nan), color=colour, label=outcome.name, lw=1.5)
+        if not answered.all():
+            label = f"{outcome.name}: no answer yet when stopped"
+            latency.plot(arrived, np.where(answered, np.nan, waited), color=colour, ls=":", label=label, lw=1.5)
     latency.axhline(latency_seconds, color="tab:red", ls="--", lw=1, label=f"target {latency_seconds:g} s")
-    latency.set_yscale("log")
-    latency.set_ylabel("latency of a click (s, log)")
-    latency.set_title("A burst of five times the load: clicks by time of arrival", loc="left")
+    latency.set_ylim(bottom=0)
+    latency.set_ylabel("latency of a row (s)")
+    latency.set_title("A burst of three times what Spark does: rows by time of arrival", loc="left")
     latency.legend(frameon=False, loc="upper left")
+    latency.text(sum(burst) / 2, 0, "burst", ha="center", va="bottom", color="0.4")
 
-    shed_run = outcomes[-1]
-    ends = np.array([batch.end for batch in shed_run.committed])
-    shares = {batch.batch_id: batch.kept_share for batch in shed_run.batches if batch.offered}
-    arrived = shed_run.arrival_seconds[np.minimum(ends, len(shed_run.arrival_seconds)) - 1]
-    keep.step(arrived, list(shares.values())[: len(arrived)], where="pre", color="tab:blue", lw=1.5)
-    keep.set_ylim(0, 1.05)
-    keep.set_ylabel("share kept by Penstock")
-    keep.set_xlabel("arrival, seconds since the stream began")
-    latency.text(sum(burst) / 2, latency.get_ylim()[0] * 1.2, "burst", ha="center", color="0.4")
+    phases = shed.arrivals.phases
+    edges = np.cumsum([0.0, *(phase.seconds for phase in phases)])
+    rates.stairs([phase.tuples_per_second for phase in phases], edges, color="0.5", label="arriving")
+    for outcome, colour in zip(outcomes, COLOURS, strict=True):
+        batches = outcome.batches
+        ended = [batches[0].started_seconds, *(batch.committed_seconds for batch in batches)]
+        rates.stairs([b.kept for b in batches] / np.diff(ended), ended, color=colour, label=f"kept by {outcome.name}")
+    rates.set_ylabel("rows a second")
+    rates.set_xlabel("seconds since the stream began")
+    rates.set_xlim(0, max(shed.arrivals.total_seconds, plain.stopped_seconds))
+    rates.legend(frameon=False, loc="upper left")
     figure.savefig(path, dpi=120)
     plt.close(figure)

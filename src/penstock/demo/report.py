@@ -1,42 +1,122 @@
-"""Show the demo's figures to a person."""
+"""Show the demo to a person: a line for each batch while it runs, and what it came to."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-from penstock.demo.figures import RunFigures
-from penstock.demo.timetable import PHASES
+from penstock.demo.batches import DemoBatch
+from penstock.demo.figures import Account, AnswerFigures, Percentile, PhaseFigures, RunFigures
 from penstock.reproduce.figure import Claim
 
+# One mark of the bar per second of latency.
+BAR_SECONDS = 20
+WHEN = {"before": "before the burst", "burst": "in the burst", "after": "after the burst"}
 
-def print_report(console: Console, runs: list[RunFigures], claims: list[Claim], *, latency_seconds: float) -> None:
-    """Print latency and kept share by phase, errors, and what was to be shown."""
-    table = Table(title=f"Latency of clicks, arrival to commit (target {latency_seconds:g} s)", title_justify="left")
-    table.add_column("phase")
+
+def print_heading(console: Console, words: str) -> None:
+    """Name the columns of the lines that follow."""
+    console.print(f"\n[bold]{words}[/]")
+    console.print(f"  {'time':>5}  {'phase':6}  {'latency':>7}  {'':{BAR_SECONDS}}  {'offered':>8}  {'kept':>8}")
+
+
+def print_batch(console: Console, batch: DemoBatch, *, latency_seconds: float) -> None:
+    """Print one line: when the batch was committed, how late its oldest row was, and what was kept of it."""
+    style = "green" if batch.latency_seconds <= latency_seconds else "red"
+    share = "all" if batch.kept == batch.offered else f"{batch.kept / batch.offered:.0%}"
+    line = Text.assemble(
+        f"  {batch.committed_seconds:3.0f} s  {batch.phase:6}  {batch.latency_seconds:5.1f} s  ",
+        (f"{bar(batch.latency_seconds):{BAR_SECONDS}}", style),
+        f"  {batch.offered:8,}  {batch.kept:8,}  {share:>4}  {batch.reason}",
+    )
+    console.print(line, no_wrap=True, overflow="ellipsis")
+
+
+def bar(seconds: float) -> str:
+    """Draw a time, a mark for each second; one that does not fit ends in an arrow.
+
+    >>> bar(0.2), bar(3.4), bar(30)
+    ('▌', '███▌', '███████████████████▶')
+    """
+    if seconds > BAR_SECONDS:
+        return "█" * (BAR_SECONDS - 1) + "▶"
+    whole, half = divmod(round(max(seconds, 0.5) * 2), 2)
+    return "█" * whole + "▌" * half
+
+
+def print_report(
+    console: Console,
+    runs: Sequence[RunFigures],
+    account: Account,
+    *,
+    claims: list[Claim],
+    shown: list[Claim],
+    latency_seconds: float,
+) -> None:
+    """Print latency and kept share by phase, what the answers are worth, and what was to be shown."""
+    console.print()
+    console.print(_latencies(runs, latency_seconds))
+    for run in runs:
+        if unanswered := sum(phase.unanswered for phase in run.phases):
+            console.print(
+                f"{run.name} was stopped {run.stopped_seconds:.0f} s after the stream began. {unanswered:,} rows had "
+                "no answer by then: where these matter, a latency is at least what stands after >.",
+                highlight=False,
+            )
+    for told in account.answers:
+        console.print(_answers(told), highlight=False)
+    console.print("\n[bold]What must hold[/]")
+    for claim in claims:
+        mark = "[green]held[/]    " if claim.held else "[red]NOT HELD[/]"
+        console.print(f"  {mark}  {_claim(claim)}", highlight=False)
+    if shown:
+        console.print("\n[bold]What hangs on the machine[/] (shown, not judged; --strict judges it)")
+    for claim in shown:
+        mark = "[green]yes[/]     " if claim.held else "[yellow]not here[/]"
+        console.print(f"  {mark}  {_claim(claim)}", highlight=False)
+
+
+def _latencies(runs: Sequence[RunFigures], latency_seconds: float) -> Table:
+    table = Table(title=f"Latency of rows, arrival to commit (target {latency_seconds:g} s)", title_justify="left")
+    table.add_column("rows that arrive")
     table.add_column("run")
     for heading in ("p50", "p95", "p99", "kept"):
         table.add_column(heading, justify="right")
     for phases in zip(*(run.phases for run in runs), strict=True):
         for run, phase in zip(runs, phases, strict=True):
-            cells = [_seconds(s, latency_seconds) for s in (phase.p50_seconds, phase.p95_seconds, phase.p99_seconds)]
-            table.add_row(phase.phase, run.name, *cells, f"{phase.kept_share:.1%}", end_section=run is runs[-1])
-    console.print(table)
-    errors = Table(title="Error of the answers against the truth", title_justify="left")
-    for heading in ("run", "clicks per window (mean)", "(max)", "per window and campaign (mean)", "revenue (mean)"):
-        errors.add_column(heading, justify="left" if heading == "run" else "right")
-    for run in runs:
-        shown = (run.window_error_mean, run.window_error_max, run.group_error_mean, run.revenue_error_mean)
-        errors.add_row(run.name, *(f"{error:.2%}" for error in shown))
-    console.print(errors)
-    for claim in claims:
-        mark = "[green]held[/]    " if claim.held else "[red]not held[/]"
-        console.print(f"  {mark}  {claim.text}: {claim.value:.3g} ({claim.bound})", highlight=False)
-    for batch in runs[-1].batch_log:
-        if batch.phase == PHASES[0] and batch.kept < batch.offered:
-            when = f"{batch.kept / batch.offered:.1%} kept at {batch.started_seconds:.1f} s"
-            console.print(f"  Before the burst, {when}: {batch.reason}.", highlight=False)
+            cells = [_percentile(each, latency_seconds) for each in (phase.p50, phase.p95, phase.p99)]
+            table.add_row(WHEN[phase.phase], run.name, *cells, _kept(phase), end_section=run is runs[-1])
+    return table
 
 
-def _seconds(seconds: float, target_seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds <= target_seconds else f"[red]{seconds:.2f} s[/]"
+def _percentile(latency: Percentile, latency_seconds: float) -> str:
+    told = f"{latency.seconds:.2f} s" if latency.exact else f"> {latency.seconds:.1f} s"
+    return told if latency.seconds <= latency_seconds else f"[red]{told}[/]"
+
+
+def _kept(phase: PhaseFigures) -> str:
+    return "100 %" if phase.kept_share == 1 else f"{100 * phase.kept_share:.1f} %"
+
+
+def _answers(told: AnswerFigures) -> str:
+    """Say how far the answers of one aggregate can be trusted."""
+    total = told.whole + told.bounded + told.without_bounds + told.barely_shed
+    exact = told.whole - told.whole_wrong
+    words = f"{told.aggregate.capitalize()} by campaign and window: {exact:,} of {total:,} answers are exact"
+    if told.bounded:
+        words += (
+            f"; of those shed from, the truth lies inside the bounds in {told.bounded - told.outside:,} of "
+            f"{told.bounded:,} (95 % stated), in the median ± {100 * (told.median_bound or 0):.1f} %"
+        )
+    if told.without_bounds:
+        words += f"; {told.without_bounds:,} rest on too few rows for bounds"
+    if told.barely_shed:
+        words += f"; {told.barely_shed:,} lost less than a tenth and are not judged"
+    return f"{words}."
+
+
+def _claim(claim: Claim) -> str:
+    return f"{claim.text}: {claim.value:,.4g} ({claim.bound})"

@@ -1,13 +1,15 @@
-"""An embedded stream with a timetable: quiet, burst, quiet, the same rows on every replay."""
+"""An embedded stream with a timetable, fixed or written while the stream runs; the same rows on every replay."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,16 +26,49 @@ CAMPAIGNS = 50
 ROWS_PER_ARROW_BATCH = 50_000
 
 
+class LiveArrivals:
+    """A timetable in a file that grows while its stream runs; what is written never changes, so neither do the rows.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     live = LiveArrivals(Path(folder) / "timetable.json", first=(1, 1000))
+    ...     live.append(1, 3000)
+    ...     live.arrivals.total_tuples
+    4000
+    """
+
+    def __init__(self, path: Path, *, first: tuple[float, float]) -> None:
+        self.path = path
+        self._phases: list[tuple[float, float]] = []
+        self.append(*first)
+
+    @property
+    def arrivals(self) -> Arrivals:
+        """The timetable so far."""
+        return Arrivals.of(*self._phases)
+
+    def append(self, seconds: float, rows_per_second: float) -> None:
+        """Add a phase at the end."""
+        self._phases.append((seconds, rows_per_second))
+        # Replaced as a whole: a reader in another process sees the file before or after, never half of it.
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(_to_text(self.arrivals), encoding="utf-8")
+        os.replace(draft, self.path)
+
+
 def bursty_stream(
-    spark: SparkSession, arrivals: Arrivals, *, epoch: float, seed: int = 7, partitions: int = 2
+    spark: SparkSession, arrivals: Arrivals | LiveArrivals, *, epoch: float, seed: int = 7, partitions: int = 2
 ) -> DataFrame:
     """Stream clicks on 50 campaigns of Zipf popularity that arrive by the timetable, starting at ``epoch``.
 
-    Offsets count tuples, as Kafka's do, and rows depend on their number alone: a replay gives the same ones.
+    Offsets count rows, as Kafka's do, and rows depend on their number alone: a replay gives the same ones.
     """
     spark.dataSource.register(BurstySource)
-    phases = [[phase.seconds, phase.tuples_per_second] for phase in arrivals.phases]
-    reader = spark.readStream.format(SOURCE).option("phases", json.dumps(phases)).option("epoch", repr(epoch))
+    reader = spark.readStream.format(SOURCE).option("epoch", repr(epoch))
+    if isinstance(arrivals, LiveArrivals):
+        reader = reader.option("timetable", str(arrivals.path))
+    else:
+        reader = reader.option("phases", _to_text(arrivals))
     return reader.option("seed", seed).option("partitions", partitions).load()
 
 
@@ -67,7 +102,8 @@ class BurstySource(DataSource):
         """Make the reader that Spark asks for offsets and rows."""
         options = self.options
         return BurstyReader(
-            phases=options["phases"],
+            phases=options.get("phases"),
+            timetable=options.get("timetable"),
             epoch=float(options["epoch"]),
             seed=int(options["seed"]),
             partitions=int(options["partitions"]),
@@ -76,28 +112,31 @@ class BurstySource(DataSource):
 
 @dataclass
 class Range(InputPartition):
-    """Tuples of one partition of one batch."""
+    """Rows of one partition of one batch."""
 
     start: int
     end: int
 
 
 class BurstyReader(DataSourceStreamReader):
-    """Hand out every tuple whose time has come."""
+    """Hand out every row whose time has come."""
 
-    def __init__(self, *, phases: str, epoch: float, seed: int, partitions: int) -> None:
+    def __init__(
+        self, *, epoch: float, seed: int, partitions: int, phases: str | None = None, timetable: str | None = None
+    ) -> None:
         self._phases = phases
+        self._timetable = timetable
         self._epoch = epoch
         self._seed = seed
         self._partitions = partitions
 
     def initialOffset(self) -> dict[str, int]:
-        """Start at the first tuple."""
+        """Start at the first row."""
         return {"tuples": 0}
 
     def latestOffset(self, *_: Any) -> dict[str, int]:
-        """Count the tuples that have arrived by now."""
-        return {"tuples": _arrivals(self._phases).count_at(max(0.0, time.time() - self._epoch))}
+        """Count the rows that have arrived by now."""
+        return {"tuples": self._arrivals().count_at(max(0.0, time.time() - self._epoch))}
 
     def reportLatestOffset(self) -> dict[str, int]:
         """Tell Spark what waits beyond the batch, so that its progress reports show the backlog."""
@@ -111,7 +150,7 @@ class BurstyReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Make the rows of a range."""
         assert isinstance(partition, Range)  # noqa: S101 - narrows the type for the checker
-        arrivals = _arrivals(self._phases)
+        arrivals = self._arrivals()
         names = pa.array([f"campaign-{number:02d}" for number in range(CAMPAIGNS)])
         for low in range(partition.start, partition.end, ROWS_PER_ARROW_BATCH):
             ids = np.arange(low, min(low + ROWS_PER_ARROW_BATCH, partition.end), dtype=np.int64)
@@ -125,7 +164,14 @@ class BurstyReader(DataSourceStreamReader):
             }
             yield pa.RecordBatch.from_pydict(columns)
 
+    def _arrivals(self) -> Arrivals:
+        return _from_text(self._phases or Path(self._timetable or "").read_text(encoding="utf-8"))
+
+
+def _to_text(arrivals: Arrivals) -> str:
+    return json.dumps([[phase.seconds, phase.tuples_per_second] for phase in arrivals.phases])
+
 
 @lru_cache(maxsize=4)
-def _arrivals(phases: str) -> Arrivals:
+def _from_text(phases: str) -> Arrivals:
     return Arrivals.of(*(tuple(phase) for phase in json.loads(phases)))
