@@ -21,8 +21,9 @@ def main(seconds: float = 8.0) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         shedder = ps.shed(latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="id", arrival="arrived")
         clicks = (
-            events.transform(shedder)
-            .withWatermark("arrived", "5 seconds")
+            # The watermark comes first: rows that are shed move it too, or windows would not close.
+            events.withWatermark("arrived", "5 seconds")
+            .transform(shedder)
             .groupBy(F.window("arrived", "5 seconds"), "campaign")
             .agg(F.sum("weight").alias("clicks"))
         )

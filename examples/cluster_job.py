@@ -26,8 +26,9 @@ def main(folder: str, seconds: float = 10.0) -> None:
     events = bursty_stream(spark, timetable, epoch=time.time() + 5)
     shedder = ps.shed(latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="id", arrival="arrived")
     windows = (
-        events.transform(shedder)
-        .withWatermark("arrived", "1 second")
+        # The watermark comes first: rows that are shed move it too, or windows would not close.
+        events.withWatermark("arrived", "1 second")
+        .transform(shedder)
         .groupBy(F.window("arrived", "1 second"))
         .agg(
             F.sum("weight").alias("clicks"),

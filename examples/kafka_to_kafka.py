@@ -58,9 +58,10 @@ def main(servers: str | None = None, seconds: float = 8.0, warm_up_seconds: floa
             arrival="timestamp",  # when it arrived, to measure the latency
         )
         counts = (
-            events.transform(shedder)
+            # The watermark comes first: rows that are shed move it too, or windows would not close.
+            events.withWatermark("timestamp", "5 seconds")
+            .transform(shedder)
             .withColumn("click", F.from_json(F.col("value").cast("string"), CLICK))
-            .withWatermark("timestamp", "5 seconds")
             .groupBy(F.window("timestamp", f"{WINDOW_SECONDS} seconds"), "click.campaign")
             .agg(F.sum("weight").alias("clicks"), F.count("*").alias("rows"))
             .select(
