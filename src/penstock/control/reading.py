@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.control.governor import Governor
+from penstock.control.governor import CATCH_UP, Governor
 from penstock.control.guidance import Guidance
 from penstock.model.errors import require_fraction
 
@@ -42,6 +42,8 @@ def decide_reading(governor: Governor, guidance: Guidance | None, *, waiting_tup
     >>> flood.keep, flood.reason
     (0.045, 'reading 20,000,000 tuples alone would take 20.0 s of 2.5 s: reading 4.50 %')
     """
+    if guidance is not None and guidance.catch_up:
+        return Reading(keep=1.0, reason=CATCH_UP)
     if guidance is not None and now - guidance.published_at > governor.grace_seconds:
         return Reading(keep=1.0, reason="the controller is silent: reading all")
     if guidance is None or guidance.cost is None:

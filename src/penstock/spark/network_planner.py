@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from penstock.control.governor import Governor
 from penstock.policy.baseline import KeepAll
@@ -15,6 +16,8 @@ TABLE = "roadmap"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkPlanner(Planner):
     """Reads road map and latency target when a batch is planned, for both change while the query runs."""
+
+    CALLED: ClassVar[str] = "network"
 
     def governing(self) -> Governor:
         """The governor with the newest table as its policy."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -62,20 +61,6 @@ def start_network(network: Network, writer: DataStreamWriter) -> NetworkRun:
     return NetworkRun(network=network, layout=layout, planner=planner, writer=writer)
 
 
-def _start(spark: SparkSession, writer: DataStreamWriter, planner: NetworkPlanner) -> StreamingQuery:
-    """Start the query with one watermark for all of its operators.
-
-    By default Spark works out a watermark for each stateful operator from the plan below it. That walk ends at an
-    exchange that is reused, as ours is by all branches but one: state behind it would never be given up.
-    """
-    before = spark.conf.get(ALLOW_MULTIPLE, "true")
-    spark.conf.set(ALLOW_MULTIPLE, "false")
-    try:
-        return writer.option("checkpointLocation", planner.checkpoint.as_uri()).start()
-    finally:
-        spark.conf.set(ALLOW_MULTIPLE, str(before))
-
-
 class NetworkRun(Run):
     """A started network under control; made by :meth:`Network.start <penstock.spark.network.Network.start>`.
 
@@ -111,12 +96,26 @@ class NetworkRun(Run):
         first = next(iter(network.steps.sources.values())).frame
         super().__init__(
             spark=first.sparkSession,
-            start=lambda: _start(first.sparkSession, writer, planner),
+            writer=writer,
             planner=planner,
             close_gaps=self._say_gaps,
             cost_model=CostModel(fixed_share=FIXED_SHARE),
             tidy=partial(prune_spill, network.spill, planner.checkpoint) if network.spill is not None else None,
         )
+
+    def _start_query(self, writer: DataStreamWriter) -> StreamingQuery:
+        """Start the query with one watermark for all of its operators.
+
+        By default Spark works out a watermark for each stateful operator from the plan below it. That walk ends at an
+        exchange that is reused, as ours is by all branches but one: state behind it would never be given up.
+        """
+        conf = self._spark.conf
+        before = conf.get(ALLOW_MULTIPLE, "true")
+        conf.set(ALLOW_MULTIPLE, "false")
+        try:
+            return super()._start_query(writer)
+        finally:
+            conf.set(ALLOW_MULTIPLE, str(before))
 
     @property
     def table(self) -> PlanTable:

@@ -213,7 +213,7 @@ class Operator(Spilling):
         planner.log.pin_sampling(pinned)
         return OperatorRun(
             spark=events.sparkSession,
-            start=lambda: writer.option("checkpointLocation", planner.checkpoint.as_uri()).start(),
+            writer=writer,
             planner=planner,
             close_gaps=partial(close_gaps, events=events, planner=planner, marking=self._marks()),  # type: ignore[arg-type]
             tidy=tidy,

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import ClassVar
 
 from penstock.control.governor import Decision, Demand, Governor
-from penstock.spark.offsets import batch_units, initial_offsets, read_entry
+from penstock.control.guidance import Guidance
+from penstock.model.errors import NotSupportedError
+from penstock.spark.offsets import OffsetEntry, batch_units, initial_offsets, read_entry
 from penstock.spark.planlog import PlanLog
 from penstock.spark.storepath import AnyPath
 
@@ -17,6 +20,9 @@ class Planner:
 
     It travels to the executors by pickle and holds nothing but values.
     """
+
+    # What users call it that plans are made for.
+    CALLED: ClassVar[str] = "shedder"
 
     checkpoint: AnyPath
     governor: Governor
@@ -32,14 +38,42 @@ class Planner:
         log = self.log
         if (logged := log.decision(batch_id)) is not None:
             return logged
-        governor = self.governing()
+        guidance, governor = self.guidance(), self.governing()
         recent = log.recent(batch_id, max(governor.dwell_batches, 1))
         demand = self._demand(batch_id, recent[-1] if recent else None)
-        return log.record(governor.decide(log.guidance(), demand, recent))
+        return log.record(governor.decide(guidance, demand, recent))
+
+    def guidance(self) -> Guidance:
+        """Read what the controller has learned; refuse to plan for a query that has none.
+
+        A controller publishes before it starts its query, and says when it has stopped. One that died says nothing:
+        then plans rest on what it published last, for the governor's grace.
+        """
+        guidance = self.log.guidance()
+        if guidance is not None and not guidance.stopped:
+            return guidance
+        raise NotSupportedError(
+            f"nobody controls the {self.CALLED} {self.name!r} on the checkpoint {self.checkpoint}: no batch would be "
+            "counted, nor its cost learned, and rows would be dropped blindly. Start the query with "
+            f"{self.CALLED}.start(writer), not with writer.start(). A query has room for one {self.CALLED}: where it "
+            "has two, let the other one go, or make two queries of it"
+        )
 
     def governing(self) -> Governor:
         """The governor that decides the next batch."""
         return self.governor
+
+    def units_by_source(self, batch_id: int) -> tuple[float | None, ...]:
+        """Count, by source, the units that a batch reads; empty where Spark's offset log does not tell."""
+        entry = read_entry(self.checkpoint, batch_id)
+        before = read_entry(self.checkpoint, batch_id - 1) if batch_id else None
+        return self._units(before, entry, batch_id)
+
+    def _units(self, before: OffsetEntry | None, entry: OffsetEntry | None, batch_id: int) -> tuple[float | None, ...]:
+        if entry is None or (before is None and batch_id > 0):
+            return ()
+        initial = None if before else initial_offsets(self.checkpoint, entry)
+        return batch_units(before, entry, initial=initial)
 
     def _demand(self, batch_id: int, last: Decision | None) -> Demand:
         now = time.time()
@@ -51,12 +85,10 @@ class Planner:
             waited_seconds = max(0.0, now - last.decided_at)
         else:
             waited_seconds = None
-        known = entry is not None and (before is not None or batch_id == 0)
-        initial = initial_offsets(self.checkpoint, entry) if entry and batch_id == 0 else None
         return Demand(
             batch_id=batch_id,
             now=now,
             started_at=entry.batch_seconds if entry else None,
             waited_seconds=waited_seconds,
-            units_by_source=batch_units(before, entry, initial=initial) if known and entry else (),
+            units_by_source=self._units(before, entry, batch_id),
         )

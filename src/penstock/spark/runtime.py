@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.controller import Controller
 from penstock.control.cost import CostModel
@@ -21,6 +22,7 @@ from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts
 from penstock.model.errors import NotSupportedError, PenstockError
+from penstock.spark.classic import catches_up
 from penstock.spark.ledger import Ledger
 from penstock.spark.measure import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.output_metrics import OUTPUT_METRICS, read_branches, read_misses
@@ -80,7 +82,7 @@ class Run:
         self,
         *,
         spark: SparkSession,
-        start: Callable[[], StreamingQuery],
+        writer: DataStreamWriter,
         planner: Planner,
         close_gaps: Callable[[Ledger], list[Batch]],
         cost_model: CostModel | None = None,
@@ -106,8 +108,9 @@ class Run:
         self._last_id = -1
         self._previous_started_at: float | None = None
         self._published_at = self._asked_at = -HEARTBEAT_SECONDS
+        self._catch_up = catches_up(writer)
         self._publish()
-        self.query = start()
+        self.query = self._start_query(writer.option("checkpointLocation", planner.checkpoint.as_uri()))
         try:
             require_visible(planner.checkpoint)
         except PenstockError:
@@ -115,6 +118,9 @@ class Run:
             raise
         self._thread = threading.Thread(target=self._control, name="penstock-controller", daemon=True)
         self._thread.start()
+
+    def _start_query(self, writer: DataStreamWriter) -> StreamingQuery:
+        return writer.start()
 
     def __enter__(self) -> Run:
         return self
@@ -193,6 +199,7 @@ class Run:
         """Stop the query and enter what it still finished."""
         self.query.stop()
         self._thread.join()
+        self._say_stopped()
 
     def _raise_failure(self) -> None:
         failure = self.query.exception()
@@ -264,6 +271,8 @@ class Run:
             for recounted in self._close_gaps(self._ledger):
                 self._remember(recounted)
             return
+        # As the planner counts them: the report names a source once that the query reads twice.
+        progress = replace(progress, units_by_source=self._planner.units_by_source(progress.batch_id))
         known = self._controller.guidance(now=progress.committed_at)
         batch = to_batch(
             progress,
@@ -326,7 +335,19 @@ class Run:
             return
         # A clock that is set back must not silence the controller until it has caught up.
         self._published_at = time.monotonic()
-        self._log.publish(self._controller.guidance(now=time.time()))
+        known = self._controller.guidance(now=time.time())
+        self._published = replace(known, catch_up=self._catch_up, stopped=False)
+        self._log.publish(self._published)
+
+    def _say_stopped(self) -> None:
+        """Leave word that nobody controls a query on this checkpoint any more, unless another run does by now."""
+        try:
+            found = self._log.guidance()
+            if found is not None and found.published_at == self._published.published_at:
+                self._log.publish(replace(found, stopped=True))
+        except (OSError, PenstockError) as trouble:
+            # Then plans of a query without controller rest on the last guidance for the grace, as after a crash.
+            LOGGER.warning("the end of the run could not be noted in %s: %r", self._log.path, trouble)
 
     def _prune(self) -> None:
         """Drop the plans of batches that Spark has dropped from its own log."""

@@ -326,7 +326,7 @@ class Shedder(Spilling):
         )
         return Run(
             spark=events.sparkSession,
-            start=lambda: writer.option("checkpointLocation", self._planner.checkpoint.as_uri()).start(),
+            writer=writer,
             planner=self._planner,
             close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
             tidy=tidy,

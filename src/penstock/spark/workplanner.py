@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import ClassVar
 
-from penstock.control.governor import Decision, Demand, Governor, expected_tuples
+from penstock.control.governor import CATCH_UP, Decision, Demand, Governor, expected_tuples
 from penstock.control.guidance import Guidance, collecting_seconds
 from penstock.control.workplan import WorkPlan, plan_work
 from penstock.model.plan import Plan
@@ -19,6 +20,8 @@ from penstock.spark.worklog import WorkLog
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlanner(Planner):
     """A planner whose batches have budgets and learned costs; it travels to the executors by pickle."""
+
+    CALLED: ClassVar[str] = "operator"
 
     policy: TuplePolicy
     constraint: Constraint
@@ -37,20 +40,24 @@ class WorkPlanner(Planner):
         log = self.work
         if (logged := log.plan(batch_id)) is not None:
             return logged
-        learned, guidance, now = log.learned(), self.log.guidance(), time.time()
+        learned, guidance, now = log.learned(), self.guidance(), time.time()
         demand = self._demand(batch_id, None)
-        plan = plan_work(
-            learned,
-            policy=self.policy,
-            constraint=self.constraint,
-            batch_id=batch_id,
-            now=now,
-            ends_at=demand.began_at,
-            interval_seconds=_interval_seconds(self.governor, guidance, demand),
-            expected_tuples=expected_tuples(guidance, demand),
-            grace_seconds=self.governor.grace_seconds,
-            probe_tuples=self.governor.probe_tuples,
-        )
+        expected = expected_tuples(guidance, demand)
+        if guidance.catch_up:
+            plan = WorkPlan(batch_id=batch_id, decided_at=now, reason=CATCH_UP, expected_tuples=expected)
+        else:
+            plan = plan_work(
+                learned,
+                policy=self.policy,
+                constraint=self.constraint,
+                batch_id=batch_id,
+                now=now,
+                ends_at=demand.began_at,
+                interval_seconds=_interval_seconds(self.governor, guidance, demand),
+                expected_tuples=expected,
+                grace_seconds=self.governor.grace_seconds,
+                probe_tuples=self.governor.probe_tuples,
+            )
         in_force = log.record(plan, learned.pair if learned else None)
         self.log.record(_decision(in_force[0]))
         return in_force
