@@ -89,6 +89,7 @@ def test_a_plan_is_asked_for_once_in_a_batch_not_once_per_row(spark, checkpoint,
             file.write(f"{decision.batch_id}\n")
         return {"threshold": 0}
 
+    known_costs(checkpoint)
     planner = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value")._planner
     planned = numbers(spark).withColumn(
         "threshold", batch_column(spark, planner, to_row, sql_type=RATE_TYPE)["threshold"]

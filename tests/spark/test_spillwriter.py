@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 import types
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import types as T
 
 import penstock as ps
+from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
 from penstock.spark import spillfile, spillwriter
 from penstock.spark.planner import Planner
@@ -124,6 +126,7 @@ def test_a_full_disk_is_said_with_its_cure_and_leaves_no_file(tmp_path, task, mo
         raise OSError(28, "No space left on device")
 
     part, spilled = part_at(tmp_path)
+    part.planner.log.publish(Guidance(published_at=time.time()))
     part.planner.decide(0)  # planned before the disk was full
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ps.SpillError, match=r"rows of batch 0 cannot be spilled.*No space left.*Make room or mend"):
