@@ -57,16 +57,19 @@ def run_demo(
     def show(batch: DemoBatch) -> None:
         print_batch(console, batch, latency_seconds=latency_seconds)
 
-    console.print("\n[bold]Warming up[/]: a young Java is slow, so batches until their rate is steady.")
+    console.print(
+        "\n[bold]Warming up[/]: a young Java is slow. First the shed query, then plain Spark until it is steady."
+    )
     speed = warm_up(spark, show_warm_up)
     warm_rows_per_second = speed.rows_per_second
-    print_heading(
-        console,
-        f"Plain Spark: it does {warm_rows_per_second:,.0f} rows a second now; {QUIET_LOAD:g} of what it does arrives, "
-        f"in the burst {BURST_LOAD:g} times as much as it does",
+    console.print(
+        f"Spark does {warm_rows_per_second:,.0f} rows a second now. What arrives follows what it does at each moment: "
+        f"{QUIET_LOAD:g} times that, in the burst {BURST_LOAD:g} times.",
+        highlight=False,
     )
+    print_heading(console, "Plain Spark")
     plain = run_plain(spark, seconds=seconds, speed=speed, on_batch=show)
-    print_heading(console, f"Penstock: the same stream, to be answered within {latency_seconds:g} s")
+    print_heading(console, f"Penstock, the same stream, to be answered within {latency_seconds:g} s")
     shed = run_penstock(spark, plain.arrivals, latency_seconds=latency_seconds, on_batch=show)
     spark.stop()
 

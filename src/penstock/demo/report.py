@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -66,8 +66,7 @@ def print_report(
                 "no answer by then: where these matter, a latency is at least what stands after >.",
                 highlight=False,
             )
-    for told in account.answers:
-        console.print(_answers(told), highlight=False)
+    console.print(_answers(account))
     console.print("\n[bold]What must hold[/]")
     for claim in claims:
         mark = "[green]held[/]    " if claim.held else "[red]NOT HELD[/]"
@@ -101,21 +100,22 @@ def _kept(phase: PhaseFigures) -> str:
     return "100 %" if phase.kept_share == 1 else f"{100 * phase.kept_share:.1f} %"
 
 
-def _answers(told: AnswerFigures) -> str:
-    """Say how far the answers of one aggregate can be trusted."""
-    total = told.whole + told.bounded + told.without_bounds + told.barely_shed
-    exact = told.whole - told.whole_wrong
-    words = f"{told.aggregate.capitalize()} by campaign and window: {exact:,} of {total:,} answers are exact"
-    if told.bounded:
-        words += (
-            f"; of those shed from, the truth lies inside the bounds in {told.bounded - told.outside:,} of "
-            f"{told.bounded:,} (95 % stated), in the median ± {100 * (told.median_bound or 0):.1f} %"
-        )
-    if told.without_bounds:
-        words += f"; {told.without_bounds:,} rest on too few rows for bounds"
-    if told.barely_shed:
-        words += f"; {told.barely_shed:,} lost less than a tenth and are not judged"
-    return f"{words}."
+def _answers(account: Account) -> Table:
+    """Say how far the answers can be trusted."""
+    table = Table(title="Penstock's answers, by campaign and window, against the truth", title_justify="left")
+    table.add_column("answers")
+    rows: dict[str, Callable[[AnswerFigures], str]] = {
+        "nothing shed: exact": lambda told: f"{told.whole - told.whole_wrong:,} of {told.whole:,}",
+        "shed: truth inside the 95 % bounds": lambda told: f"{told.bounded - told.outside:,} of {told.bounded:,}",
+        "shed: bounds, in the median": lambda told: "-" if told.median_bound is None else f"± {told.median_bound:.1%}",
+        "shed: too few rows left for bounds": lambda told: f"{told.without_bounds:,}",
+        "less than a tenth shed: not judged": lambda told: f"{told.barely_shed:,}",
+    }
+    for told in account.answers:
+        table.add_column(told.aggregate, justify="right")
+    for words, cell in rows.items():
+        table.add_row(words, *(cell(told) for told in account.answers))
+    return table
 
 
 def _claim(claim: Claim) -> str:

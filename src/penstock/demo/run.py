@@ -30,7 +30,7 @@ TRIGGER = "1 second"
 # The first batch of a query compiles code; the timetable starts when that is over.
 LEAD_SECONDS = 3.0
 # A young Java does a third of what it does two minutes later: large batches until their rate is steady, within limits.
-WARM_UP_LEAST_SECONDS, WARM_UP_MOST_SECONDS = 15.0, 35.0
+WARM_UP_LEAST_SECONDS, WARM_UP_MOST_SECONDS = 15.0, 50.0
 WARM_UP_BATCH_SECONDS, WARM_UP_FIRST_ROWS = 2.0, 2_000
 # The shed query runs once as well: its first batch starts workers and compiles code of its own.
 WARM_UP = Arrivals.of((2.0, 1_000))
@@ -94,7 +94,7 @@ def warm_up(spark: SparkSession, on_batch: Callable[[int, float], None]) -> Spee
         epoch = time.time()
         live = LiveArrivals(Path(folder) / "timetable.json", first=(STEP_SECONDS, WARM_UP_FIRST_ROWS / STEP_SECONDS))
         counted = answers(bursty_stream(spark, live, epoch=epoch, seed=SEED), weight=F.lit(1.0))
-        query = counted.writeStream.outputMode("update").format("noop").option("checkpointLocation", folder).start()
+        query = _writer(counted, "warm_up").option("checkpointLocation", f"{folder}/checkpoint").start()
         try:
             for batch in follow(query, until=epoch + WARM_UP_MOST_SECONDS):
                 speed.observe(batch.rows, batch.duration_seconds)
@@ -121,7 +121,8 @@ def run_plain(spark: SparkSession, *, seconds: float, speed: Speed, on_batch: On
                 live.append(*next_step(written, seconds, rows_per_second=speed.rows_per_second))
 
         counted = answers(bursty_stream(spark, live, epoch=epoch, seed=SEED), weight=F.lit(1.0))
-        query = _writer(counted, "plain").option("checkpointLocation", f"{folder}/checkpoint").start()
+        writer = _writer(counted, "plain").trigger(processingTime=TRIGGER)
+        query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
         batches = []
         try:
             for batch in follow(query, until=epoch + seconds + PLAIN_PATIENCE_SECONDS, beside=steer):
@@ -146,7 +147,8 @@ def run_penstock(spark: SparkSession, arrivals: Arrivals, *, latency_seconds: fl
         )
         clicks = bursty_stream(spark, arrivals, epoch=epoch, seed=SEED).transform(shedder)
         batches = []
-        with shedder.start(_writer(answers_with_bounds(clicks), "penstock")) as run:
+        writer = _writer(answers_with_bounds(clicks), "penstock").trigger(processingTime=TRIGGER)
+        with shedder.start(writer) as run:
             for batch in follow(run.query, until=epoch + seconds + PENSTOCK_PATIENCE_SECONDS):
                 kept, reason = _entry(run, batch.batch_id)
                 batches.append(on_stream(batch, arrivals, epoch=epoch, seconds=seconds, kept=kept, reason=reason))
@@ -178,7 +180,7 @@ def _told(answered: DataFrame) -> pd.DataFrame:
 
 
 def _writer(counted: DataFrame, name: str) -> DataStreamWriter:
-    return counted.writeStream.outputMode("complete").format("memory").queryName(name).trigger(processingTime=TRIGGER)
+    return counted.writeStream.outputMode("complete").format("memory").queryName(name)
 
 
 def _entry(run: Run, batch_id: int) -> tuple[int, str]:
