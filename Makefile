@@ -20,7 +20,7 @@ ifneq ($(shell test -e $(VENV)/.installing || cat $(RUNNABLE) 2>/dev/null),$(CUR
 .PHONY: $(RUNNABLE)
 endif
 
-.PHONY: help setup demo test lint format bench reproduce kafka cluster soak kill-test clean
+.PHONY: help setup demo check test lint format bench reproduce kafka cluster soak kill-test clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,34 +81,36 @@ $(STAMP): $(RUNNABLE)
 demo: $(RUNNABLE) ## See a query meet a spike and shed its way through
 	@$(BIN)/penstock demo $(ARGS)
 
-# Two at a time. One runs the tests without Spark, which keep a core busy, then those on one Spark session. The other runs what
-# waits for other processes most of the time: first the kill of a worker, which needs most of the machine, then doctests
-# and tests on clusters and servers. Beside their first minute runs lint; where it fails, Spark's tests do not start.
-# Java compiles quickly rather than well: no process of a test lives long.
-QUICK_JAVA := JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS -XX:TieredStopAtLevel=1"
+# No process of a test lives long, so Java compiles quickly rather than well, and gets the classes of Spark from an archive
+# once there is one.
+CLASSES    := $(CURDIR)/build/spark.jsa
+QUICK      := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+QUICK_JAVA := $(QUICK) -XX:SharedArchiveFile=$(CLASSES) -Xlog:cds=off -Xlog:cds+dynamic=off
+
+$(CLASSES): $(STAMP)
+	@mkdir -p build
+	@JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS $(QUICK) -XX:ArchiveClassesAtExit=$@.new" \
+	  $(BIN)/python -m tests.spark.class_archive $@ > build/classes.txt 2>&1 || { cat build/classes.txt; exit 1; }
+
+# Tests in two processes, a file always in one of them. Beside their beginning runs what is named first.
+define BESIDE_TESTS
+@mkdir -p build; started=$$(date +%s); failed=0; \
+$(MAKE) --no-print-directory $(1) > build/beside.txt 2>&1 & beside=$$!; \
+JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS $(QUICK_JAVA)" \
+  $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(2) || failed=1; \
+wait $$beside || failed=1; cat build/beside.txt; \
+took=$$(( $$(date +%s) - started )); printf 'make $@: %d:%02d\n' $$(( took / 60 )) $$(( took % 60 )); \
+exit $$failed
+endef
+
+check: setup ## Lint, and all that is tested without Spark and servers (2 minutes)
+	$(call BESIDE_TESTS,lint,-m "not spark and not server")
 
 test: $(if $(ARGS),lint,setup) ## Lint, and run the doctests and all tests; ARGS picks some: make test ARGS=tests/policy
 ifdef ARGS
 	@$(BIN)/python -m pytest -q $(ARGS)
 else
-	@echo "lint and tests without Spark, then on Spark; beside them the doctests and those on clusters and servers"
-	@mkdir -p build; export $(QUICK_JAVA); failed=0; \
-	{ beside=0; \
-	  $(BIN)/python -m pytest -q tests/spark/test_worker_loss.py || beside=1; \
-	  $(BIN)/python -m pytest -q --doctest-modules src || beside=1; \
-	  $(BIN)/python -m pytest -q -m apart --ignore tests/spark/test_worker_loss.py || beside=1; \
-	  exit $$beside; } > build/beside.txt 2>&1 & beside=$$!; \
-	$(MAKE) --no-print-directory lint > build/lint.txt 2>&1 & lint=$$!; \
-	$(BIN)/python -m pytest -q -m "not spark and not apart" || failed=1; \
-	wait $$lint && linted=0 || linted=1; cat build/lint.txt; \
-	if [ $$linted = 0 ]; then \
-	  echo "tests on Spark"; \
-	  $(BIN)/python -m pytest -q -m "spark and not apart" || failed=1; \
-	else \
-	  failed=1; \
-	fi; \
-	wait $$beside || failed=1; cat build/beside.txt; \
-	exit $$failed
+	$(call BESIDE_TESTS,lint $(CLASSES))
 endif
 
 lint: setup ## Check style, format and types

@@ -20,6 +20,19 @@ settings.register_profile("new", deadline=None)
 settings.load_profile("same")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what is over soon first, and of the tests on Spark the long ones, so that no process is left with one."""
+    for item in items:
+        if isinstance(item, pytest.DoctestItem) and "local_session()" in item.dtest.docstring:
+            item.add_marker(pytest.mark.spark)
+    items.sort(key=lambda item: (_has(item, "spark"), not _has(item, "slow")))
+
+
+def _has(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = local_session(settings={"spark.sql.streaming.numRecentProgressUpdates": "1000"})

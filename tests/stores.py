@@ -18,6 +18,10 @@ from tests.kafka import unless_missing
 
 BUCKET = "penstock"
 
+# Processes that know nothing of this one, forked from one that has done the imports, which take seconds.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["penstock.spark.planner", "penstock.spark.s3", "penstock.spark.webhdfs"])
+
 
 @pytest.fixture(scope="session")
 def hdfs() -> Iterator[Hdfs]:
@@ -48,7 +52,7 @@ def s3() -> Iterator[str]:
     server.shutdown()
 
 
-@pytest.fixture(params=["local", "hdfs", "s3"])
+@pytest.fixture(params=["local", pytest.param("hdfs", marks=pytest.mark.server), "s3"])
 def anywhere(request, tmp_path) -> AnyPath:
     """A new folder on every kind of storage that is supported."""
     name = f"folder-{uuid.uuid4().hex[:8]}"
@@ -75,8 +79,7 @@ def create_all(path: AnyPath, names: list[str], text: str, starts_at: float) -> 
 
 def race(path: AnyPath, names: list[str], *, processes: int) -> dict[str, list[str]]:
     """Let processes create the same files at once; return, by name, what the winners wrote."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+    with ProcessPoolExecutor(processes, mp_context=PROCESSES) as pool:
         # The pool starts as many processes as there is work: all are up before the race begins.
         list(pool.map(time.sleep, [0.5] * processes))
         starts_at = time.time() + 2

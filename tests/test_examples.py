@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,9 +21,9 @@ def output_of(script):
 
 
 def test_the_example_counts_its_clicks_and_says_what_it_shed():
-    shortened = "from examples import clicks; clicks.main(seconds=3.0)"
+    shortened = "from examples import clicks; clicks.main(seconds=1.5)"
     told = output_of(shortened)
-    assert "612,000 offered = " in told
+    assert "306,000 offered = " in told
     assert "sum(shed)" in told
 
 
@@ -35,7 +35,7 @@ def test_the_kafka_example_is_verified_by_a_consumer_that_is_not_spark(kafka_jar
 
 
 def test_the_network_of_the_example_answers_through_the_burst():
-    shortened = "from examples import network; network.main(seconds=2.0, burst=20_000)"
+    shortened = "from examples import network; network.main(seconds=1.0, burst=20_000)"
     told = output_of(shortened)
-    assert "44,000 offered = " in told
+    assert "22,000 offered = " in told
     assert "total_error" in told

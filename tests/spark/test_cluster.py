@@ -10,7 +10,7 @@ import pytest
 
 from penstock.demo.cluster import Cluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 JOB = Path(__file__).with_name("cluster_features.py")
 # A job that is over before its code is hot: most of its time would go to compiling.

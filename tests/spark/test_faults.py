@@ -1,16 +1,17 @@
 """Faults at the plan log and the clock: no Spark is needed to see what a planner does with them."""
 
-import multiprocessing
 import time
 
 import pytest
 
 import penstock as ps
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.spark import planner as planner_module
 from penstock.spark.planlog import PlanLog
 from penstock.spark.planner import Planner
 from penstock.spark.runtime import require_visible
+from tests.stores import PROCESSES
 
 COST = ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4)
 
@@ -23,7 +24,11 @@ def planner_at(path, *, tuples=100_000, **governor):
             f'v1\n{{"batchTimestampMs":{batch_id * 1000}}}\n{{"tuples":{(batch_id + 1) * tuples}}}'
         )
     planner = Planner(checkpoint=path, governor=ps.Governor(latency_seconds=5, **governor), name="shed")
-    planner.log.publish(Guidance(published_at=time.time(), cost=COST, tuples_per_unit=(1.0,)))
+    planner.log.publish(
+        Guidance(
+            published_at=time.time(), forecast=Forecast(cost=COST, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
+        )
+    )
     return planner
 
 
@@ -33,7 +38,9 @@ def _decide(arguments):
     planner.log.publish(
         Guidance(
             published_at=time.time(),
-            cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4 * (1 + number)),
+            forecast=Forecast(
+                cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4 * (1 + number)), noise=0.1, late_factor=1.25
+            ),
             tuples_per_unit=(1.0,),
         )
     )
@@ -42,7 +49,7 @@ def _decide(arguments):
 
 def test_retries_and_speculative_copies_of_a_task_all_get_one_plan(tmp_path):
     planner = planner_at(tmp_path)
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
+    with PROCESSES.Pool(4) as pool:
         keeps = pool.map(_decide, [(planner, number) for number in range(12)], chunksize=1)
     assert len(set(keeps)) == 1
     assert PlanLog(tmp_path / "penstock" / "shed").decision(1).plan.keep == keeps[0] < 1
@@ -73,7 +80,13 @@ def test_a_clock_that_jumps_changes_no_plan_for_longer_than_to_the_next_heartbea
         # The guidance looks a day old: all is kept, and the reason says why.
         assert right_after.keep == 1.0
         assert "the controller has been silent" in right_after.reason
-    planner.log.publish(Guidance(published_at=real() + jump_seconds, cost=COST, tuples_per_unit=(1.0,)))
+    planner.log.publish(
+        Guidance(
+            published_at=real() + jump_seconds,
+            forecast=Forecast(cost=COST, noise=0.1, late_factor=1.25),
+            tuples_per_unit=(1.0,),
+        )
+    )
     assert planner.decide(2).plan.keep == pytest.approx(steady.keep, rel=0.15)  # the dwell holds a tenth back
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.kafka import append, consume_all, filled_topic
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
 def test_a_broker_gives_back_what_it_got_also_after_it_was_killed(broker):

@@ -46,6 +46,7 @@ def test_a_batch_without_offsets_has_no_tasks():
     assert reader(2).partitions({"t": {"0": 5}}, offset({"0": 5}, {"0": 5}, 1.0)) == []
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_a_topic_that_is_not_there_is_named(broker):
     client = json.dumps({"bootstrap.servers": broker.servers})
@@ -53,6 +54,7 @@ def test_a_topic_that_is_not_there_is_named(broker):
         reader(1, topic="nowhere", client=client).initialOffset()
 
 
+@pytest.mark.server
 @pytest.mark.slow
 def test_what_is_read_is_what_was_planned_row_by_row(broker, tmp_path):
     """Offsets, tasks and blocks against a broker: each planned offset once, with its weight, and none beside them."""

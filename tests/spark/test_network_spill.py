@@ -20,8 +20,7 @@ from penstock.spark.ledger import Ledger
 from penstock.spark.network_layout import layout_of, planner_of
 from tests.spark.test_network import events
 
-# Beside the other tests on Spark, which take longer than those apart.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 600
 
@@ -36,7 +35,6 @@ def plan_drops(network, drops, batch_ids):
             decided_at=time.time(),
             plan=Plan(keep=0.5, reason=plan.reason, network=plan),
             expected_tuples=None,
-            overloaded=True,
         )
         planner_of(network).log.record(decision)
 

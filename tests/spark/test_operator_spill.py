@@ -21,8 +21,7 @@ from penstock.spark.worktask import ITEM
 from tests.spark.streams import finish_batches, numbers
 from tests.spark.test_recovery import uncommit
 
-# Beside the other tests on Spark, which take longer than those apart.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ROWS = 200
 RETURNS = "value BIGINT, at TIMESTAMP, seen STRING"

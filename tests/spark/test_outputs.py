@@ -7,14 +7,16 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from benchmarks.workload import too_much
 from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.branches import Branch, Branches
+from penstock.model.forecast import Forecast
 from penstock.spark.outputs import interval_seconds
 from penstock.spark.planlog import PlanLog
 from tests.spark.streams import finish_batches, known_costs, numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.apart]
+pytestmark = pytest.mark.spark
 
 OUTPUTS = (
     ps.WindowAggregate(name="every"),
@@ -29,7 +31,7 @@ def answers_of(spark, run_name):
 
 def start(spark, checkpoint, policy, name, *, outputs=OUTPUTS, rows=20_000, headroom=1e-9, shared=lambda kept: kept):
     known_costs(checkpoint)
-    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=policy, headroom=headroom)
+    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=too_much(policy, headroom))
     events = numbers(spark, rows_per_batch=rows)
     kept = shared(events.transform(shedder))
     answered = kept.transform(shedder.answers(*outputs, time="timestamp", window="1 hour"))
@@ -69,7 +71,7 @@ def test_each_output_is_sampled_at_its_own_rate_behind_one_shared_drop(spark, ch
 def test_a_batch_that_another_policy_planned_is_replayed_with_its_rates_by_output(spark, checkpoint):
     log = PlanLog(Path(checkpoint) / "penstock" / "shed")
     planned = ps.Plan(keep=0.8, key_keep=RATES, reason="planned before the restart")
-    log.record(Decision(batch_id=0, decided_at=time.time(), plan=planned, expected_tuples=None, overloaded=True))
+    log.record(Decision(batch_id=0, decided_at=time.time(), plan=planned, expected_tuples=None))
     run = start(spark, checkpoint, ps.Uniform(keep=0.5), "replayed")
     first, second = finish_batches(run, 2)[:2]
 
@@ -137,10 +139,15 @@ def test_a_new_run_plans_with_the_outputs_that_the_one_before_learned(spark, che
             Branch(name="mean", share=1.0, seconds_per_tuple=1e-4, answer_tuples=1e6),
         ),
     )
-    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=ps.LeastError(), headroom=0.1)
+    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=too_much(ps.LeastError(), 0.1))
     cost = ps.Cost(fixed_seconds=0.01, kept_seconds=branches.seconds_per_tuple)
     PlanLog(Path(checkpoint) / "penstock" / "shed").publish(
-        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,), branches=branches)
+        Guidance(
+            published_at=time.time(),
+            forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25),
+            tuples_per_unit=(1.0,),
+            branches=branches,
+        )
     )
     kept = numbers(spark, rows_per_batch=20_000).transform(shedder)
     answered = kept.transform(shedder.answers(*OUTPUTS, time="timestamp", window="1 hour"))

@@ -60,7 +60,6 @@ def test_the_batch_id_that_plans_hang_on_reaches_the_tasks(spark, checkpoint):
 
 
 @pytest.mark.slow
-@pytest.mark.apart
 def test_killed_drivers_lose_nothing_double_nothing_and_replay_the_same_rows(spark, tmp_path):
     verdict = survive(spark, str(tmp_path), kills=3, seed=5)
     assert verdict.failures == []

@@ -85,6 +85,7 @@ def test_plans_and_ledger_read_back_wherever_they_are(anywhere):
     assert list(Ledger(anywhere / "ledger").batches()) == batches
 
 
+@pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.parametrize("operation", ["CREATE", "RENAME", "OPEN"])
 def test_an_answer_of_the_name_node_that_is_lost_makes_no_second_writer(hdfs, monkeypatch, operation):

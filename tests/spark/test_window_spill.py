@@ -21,8 +21,7 @@ from penstock.spark.storage import folder_at
 from penstock.spark.windowspill import WindowSpill, stored_windows
 from tests.spark.test_windows import ANSWER, START, Feed, answers, finish, median_by_user, steady, windows_of
 
-# Beside the other tests on Spark, which take longer than those apart.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Windows of 615 rows are too much, those at the edges, of 205, are not.
 POLICY = ps.ConceptDriven(max_tuples=300)

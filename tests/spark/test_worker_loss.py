@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.cluster import check, inside_target, kill_in_burst
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.apart]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 @pytest.mark.skipif(os.environ.get("CI") != "true", reason="takes two minutes: in CI, or with make cluster")

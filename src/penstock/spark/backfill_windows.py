@@ -91,7 +91,6 @@ def backfill_windows(
     ...     spill=spill,
     ... )
     >>> answers = totals.writeStream.format("parquet").option("path", f"{folder}/answers")
-    >>> answers = answers.trigger(processingTime="2 seconds")
     >>> query = answers.option("checkpointLocation", f"{folder}/checkpoint").start()
     >>> while (query.lastProgress or {"batchId": 0})["batchId"] < 3:
     ...     stopped = query.awaitTermination(0.2)
