@@ -7,10 +7,9 @@ from penstock.demo.timetable import next_step, phase_edges
 from penstock.model.arrivals import Arrivals
 
 SECONDS = 50
-FIXED_SECONDS = 0.2
 
 
-def simulated(rows_per_second, believed):
+def simulated(rows_per_second, believed, fixed_seconds=0.2):
     """Let a machine do so many rows a second at each time; when each batch began, how many rows, how long it took."""
     speed = Speed()
     speed.observe(believed * 2, 2.0)
@@ -20,7 +19,7 @@ def simulated(rows_per_second, believed):
         while (written := Arrivals.of(*steps).total_seconds) < min(SECONDS, now + 0.5):
             steps.append(next_step(written, SECONDS, rows_per_second=speed.rows_per_second))
         arrived = Arrivals.of(*steps).count_at(now)
-        ends = now + FIXED_SECONDS
+        ends = now + fixed_seconds
         left = arrived - taken
         while left > 0:
             left -= rows_per_second(ends) * 0.01
@@ -56,6 +55,13 @@ def test_plain_spark_falls_behind_in_the_burst(mood):
     offered = arrivals.count_at(ends) - arrivals.count_at(starts)
     done = sum(MOODS[mood](at / 10) / 10 for at in range(round(starts * 10), round(ends * 10)))
     assert offered > 1.3 * done
+
+
+def test_batches_that_take_a_second_without_any_rows_do_not_make_the_load_vanish():
+    arrivals, _ = simulated(MOODS["steady"], believed=10_000, fixed_seconds=1.2)
+    rates = [phase.tuples_per_second for phase in arrivals.phases]
+    assert rates[4:14] == [3_500] * 10
+    assert min(rates[14:38]) > 15_000
 
 
 @pytest.mark.parametrize("mood", ["steady", "a neighbour, ten seconds on and ten off", "ever faster"])

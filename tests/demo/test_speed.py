@@ -1,3 +1,5 @@
+import pytest
+
 from penstock.demo.speed import Speed
 
 
@@ -17,14 +19,15 @@ def test_a_young_java_is_followed_as_it_gets_faster():
 
 
 def test_one_batch_that_was_held_up_is_not_taken_for_the_machine():
-    assert speed_after((20_000, 2.0), (2_000, 2.0)).rows_per_second == 5_500
+    assert speed_after((20_000, 2.0), (10_000, 2.0)).rows_per_second == 7_500
 
 
-def test_a_short_batch_does_not_say_that_the_machine_is_slow():
-    assert speed_after((20_000, 2.0), (100, 0.5)).rows_per_second == 10_000
+@pytest.mark.parametrize("seconds", [0.5, 1.5])
+def test_a_batch_of_few_rows_does_not_say_that_the_machine_is_slow(seconds):
+    assert speed_after((20_000, 2.0), (3_500, seconds)).rows_per_second == 10_000
 
 
-def test_a_short_batch_can_say_that_the_machine_is_faster():
+def test_a_batch_of_few_rows_can_say_that_the_machine_is_faster():
     assert speed_after((20_000, 2.0), (18_000, 0.9)).rows_per_second > 12_000
 
 

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.demo.batches import POLL_SECONDS, DemoBatch, follow, kept_shares, latencies, on_stream
 from penstock.demo.clicks import AGGREGATES, answers, answers_with_bounds, truth
 from penstock.demo.speed import Speed
-from penstock.demo.timetable import STEP_SECONDS, next_step
+from penstock.demo.timetable import next_step
 from penstock.model.arrivals import Arrivals
 from penstock.spark.bursty import LiveArrivals, bursty_stream
 from penstock.spark.runtime import Run
@@ -27,7 +27,7 @@ from penstock.spark.shed import shed
 
 SEED = 7
 TRIGGER = "1 second"
-# The first batch of a query compiles code; the timetable starts when that is over.
+# A query needs that long to start; then its stream begins.
 LEAD_SECONDS = 3.0
 # A young Java does a third of what it does two minutes later: large batches until their rate is steady, within limits.
 WARM_UP_LEAST_SECONDS, WARM_UP_MOST_SECONDS = 15.0, 50.0
@@ -38,7 +38,7 @@ WARM_UP = Arrivals.of((2.0, 1_000))
 AHEAD_SECONDS = 0.5
 # Plain Spark needs minutes to work off its backlog; nobody should have to wait for that. Penstock has none to speak of.
 PLAIN_PATIENCE_SECONDS, PENSTOCK_PATIENCE_SECONDS = 10.0, 60.0
-
+# A batch is in the ledger a moment after its commit.
 ENTRY_SECONDS = 5.0
 
 
@@ -92,7 +92,7 @@ def warm_up(spark: SparkSession, on_batch: Callable[[int, float], None]) -> Spee
     speed = Speed()
     with tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True) as folder:
         epoch = time.time()
-        live = LiveArrivals(Path(folder) / "timetable.json", first=(STEP_SECONDS, WARM_UP_FIRST_ROWS / STEP_SECONDS))
+        live = LiveArrivals(Path(folder) / "timetable.json", first=_at_once(WARM_UP_FIRST_ROWS))
         counted = answers(bursty_stream(spark, live, epoch=epoch, seed=SEED), weight=F.lit(1.0))
         query = _writer(counted, "warm_up").option("checkpointLocation", f"{folder}/checkpoint").start()
         try:
@@ -101,11 +101,15 @@ def warm_up(spark: SparkSession, on_batch: Callable[[int, float], None]) -> Spee
                 on_batch(batch.rows, batch.duration_seconds)
                 if speed.steady and batch.committed_at > epoch + WARM_UP_LEAST_SECONDS:
                     break
-                now = batch.rows / batch.duration_seconds
-                live.append(STEP_SECONDS, round(WARM_UP_BATCH_SECONDS * now) / STEP_SECONDS)
+                live.append(*_at_once(round(WARM_UP_BATCH_SECONDS * batch.rows / batch.duration_seconds)))
         finally:
             query.stop()
     return speed
+
+
+def _at_once(rows: int) -> tuple[float, float]:
+    """Let rows arrive within a hundredth of a second: in one batch."""
+    return 0.01, rows * 100.0
 
 
 def run_plain(spark: SparkSession, *, seconds: float, speed: Speed, on_batch: OnBatch) -> Outcome:

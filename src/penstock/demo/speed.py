@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# In a shorter batch, what a batch costs beside its rows hides what the rows cost.
+# In a batch with less work than that, what a batch costs beside its rows hides what the rows cost.
 TELLING_SECONDS = 1.0
 # So much of the latest past counts: one batch that was held up is not taken for the machine.
 REMEMBERED_SECONDS = 3.0
@@ -12,10 +12,10 @@ STEADY_BATCHES, STEADY_RATIO = 4, 1.15
 class Speed:
     """Follow how many rows a second Spark takes in when it has all it can take.
 
-    A short batch shows only that the machine is at least so fast.
+    A small batch shows only that the machine is at least so fast.
 
     >>> speed = Speed()
-    >>> for rows, seconds in ((8_000, 2.0), (100, 0.2), (6_000, 3.0)):
+    >>> for rows, seconds in ((8_000, 2.0), (400, 1.0), (6_000, 3.0)):
     ...     speed.observe(rows, seconds)
     ...     print(speed.rows_per_second)
     4000.0
@@ -28,7 +28,8 @@ class Speed:
 
     def observe(self, rows: int, seconds: float) -> None:
         """Take in a batch."""
-        if seconds >= TELLING_SECONDS or not self._batches or rows / seconds > self.rows_per_second:
+        believed = self.rows_per_second if self._batches else 0.0
+        if rows >= TELLING_SECONDS * believed or rows / seconds > believed:
             self._batches.append((rows, seconds))
 
     @property
