@@ -39,6 +39,7 @@ def task(monkeypatch):
 
 def part_at(path, *, rows="all", batch_id=0):
     planner = Planner(checkpoint=path / "checkpoint", governor=ps.Governor(latency_seconds=5), name="clicks")
+    planner.log.publish(Guidance(published_at=time.time()))
     folder_at(planner.checkpoint).replace("metadata", json.dumps({"id": "q"}))
     where = path / "spill"
     spill = Spill(where if isinstance(where, StorePath) else str(where), rows=rows)
@@ -126,7 +127,6 @@ def test_a_full_disk_is_said_with_its_cure_and_leaves_no_file(tmp_path, task, mo
         raise OSError(28, "No space left on device")
 
     part, spilled = part_at(tmp_path)
-    part.planner.log.publish(Guidance(published_at=time.time()))
     part.planner.decide(0)  # planned before the disk was full
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ps.SpillError, match=r"rows of batch 0 cannot be spilled.*No space left.*Make room or mend"):
