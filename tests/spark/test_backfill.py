@@ -82,6 +82,7 @@ def all_rows(spark, events, arrivals, tmp_path):
     return rows
 
 
+@pytest.mark.server
 def test_what_was_not_even_read_is_backfilled_too(kafka_spark, broker, checkpoint, tmp_path):
     topic = filled_topic(broker, [20_000, 10_000])
     known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))

@@ -14,7 +14,7 @@ from penstock.spark.storage import folder_at
 from penstock.spark.worklog import WorkLog
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
 
 # What docs/cluster.md advises for HDFS.

@@ -14,7 +14,7 @@ from penstock.spark.storage import Folder
 from tests.kafka import append, consume_all, filled_topic
 from tests.spark.streams import always_shedding, finish_batches, known_costs
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
 HOT = [4_000, 1_000, 1_000, 1_000]
 
