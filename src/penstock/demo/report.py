@@ -13,7 +13,7 @@ from penstock.demo.figures import Account, AnswerFigures, Percentile, PhaseFigur
 from penstock.reproduce.figure import Claim
 
 # One mark of the bar per second of latency.
-BAR_SECONDS = 20
+BAR_SECONDS = 15
 WHEN = {"before": "before the burst", "burst": "in the burst", "after": "after the burst"}
 
 
@@ -26,11 +26,13 @@ def print_heading(console: Console, words: str) -> None:
 def print_batch(console: Console, batch: DemoBatch, *, latency_seconds: float) -> None:
     """Print one line: when the batch was committed, how late its oldest row was, and what was kept of it."""
     style = "green" if batch.latency_seconds <= latency_seconds else "red"
+    # The first clause: the rest are figures, and all of it is in --json.
+    reason = batch.reason.partition(":")[0]
     share = "all" if batch.kept == batch.offered else f"{batch.kept / batch.offered:.0%}"
     line = Text.assemble(
         f"  {batch.committed_seconds:3.0f} s  {batch.phase:6}  {batch.latency_seconds:5.1f} s  ",
         (f"{bar(batch.latency_seconds):{BAR_SECONDS}}", style),
-        f"  {batch.offered:8,}  {batch.kept:8,}  {share:>4}  {batch.reason}",
+        f"  {batch.offered:8,}  {batch.kept:8,}  {share:>4}  {reason}",
     )
     console.print(line, no_wrap=True, overflow="ellipsis")
 
@@ -39,7 +41,7 @@ def bar(seconds: float) -> str:
     """Draw a time, a mark for each second; one that does not fit ends in an arrow.
 
     >>> bar(0.2), bar(3.4), bar(30)
-    ('▌', '███▌', '███████████████████▶')
+    ('▌', '███▌', '██████████████▶')
     """
     if seconds > BAR_SECONDS:
         return "█" * (BAR_SECONDS - 1) + "▶"
