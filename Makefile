@@ -110,7 +110,7 @@ test: $(if $(ARGS),lint,setup) ## Lint, and run the doctests and all tests; ARGS
 ifdef ARGS
 	@$(BIN)/python -m pytest -q $(ARGS)
 else
-	$(call BESIDE_TESTS,lint $(CLASSES))
+	$(call BESIDE_TESTS,$(CLASSES) lint)
 endif
 
 lint: setup ## Check style, format and types
