@@ -20,6 +20,7 @@ import penstock as ps
 from benchmarks.turns import WARM_UP_TURNS, in_turns, plain, ratios, told, triggered
 from benchmarks.workload import numbers
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.model.load import Load
 from penstock.model.plan import Plan
 from penstock.reproduce.cod_replay import Replayed, replay, write_panes
@@ -143,10 +144,12 @@ def _plain(rows: DataFrame, checkpoint: str) -> AbstractContextManager[Streaming
 def _rated(rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     log = PlanLog(Path(checkpoint) / "penstock" / "shed")
-    log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
-    shedder = ps.shed(
-        latency_seconds=5, checkpoint=checkpoint, row_id="value", key="key", policy=RatesForAll(), headroom=1e-9
+    log.publish(
+        Guidance(
+            published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
+        )
     )
+    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", key="key", policy=RatesForAll())
     averages = _averages(_keyed(rows).transform(shedder), "weight")
     with shedder.start(triggered(averages.writeStream.outputMode("update").format("noop"))) as run:
         yield run.query

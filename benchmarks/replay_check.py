@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 from penstock.spark.ledger import Ledger
 from penstock.spark.planlog import PlanLog
@@ -28,7 +29,13 @@ def known_costs(folder: str) -> None:
     log = plan_log(folder)
     if log.guidance() is None:
         cost = Cost(fixed_seconds=0.1, kept_seconds=1e-4)
-        log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
+        log.publish(
+            Guidance(
+                published_at=time.time(),
+                forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25),
+                tuples_per_unit=(1.0,),
+            )
+        )
 
 
 def planned_texts(folder: str) -> dict[str, str]:

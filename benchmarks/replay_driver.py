@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from benchmarks.replay_check import ROWS_PER_BATCH, known_costs
+from benchmarks.workload import too_much
 
 
 def main(folder: str, keep: float, batches: int | None) -> None:
@@ -21,8 +22,7 @@ def main(folder: str, keep: float, batches: int | None) -> None:
         latency_seconds=5,
         checkpoint=f"{folder}/checkpoint",
         row_id="value",
-        policy=ps.Uniform(keep=keep),
-        headroom=1e-9,  # every load is too much, so that the given rate is in force
+        policy=too_much(ps.Uniform(keep=keep)),  # so that the given rate is in force
     )
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS_PER_BATCH)
     windows = (

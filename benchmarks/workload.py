@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from statistics import median
 
@@ -15,6 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.demo.clicks import answers, clicks_in_batches
+from penstock.model.forecast import Forecast
+from penstock.model.load import Load
+from penstock.model.plan import Plan
+from penstock.policy.contract import has_one_rate
 from penstock.spark.measure import read_progress
 from penstock.spark.planlog import PlanLog
 
@@ -67,16 +72,30 @@ def shed_batch_seconds(
         return seconds
 
 
+def too_much(policy: ps.Policy, headroom: float = 1e-9) -> ps.Policy:
+    """Make a policy that takes every load for too much, so that it sheds whatever the machine can do."""
+
+    class TooMuch(type(policy)):  # type: ignore[misc]
+        ONE_RATE = has_one_rate(policy)
+
+        def decide(self, load: Load) -> Plan:
+            return super().decide(replace(load, headroom=headroom))
+
+    return TooMuch(**{field.name: getattr(policy, field.name) for field in fields(policy)})  # type: ignore[arg-type]
+
+
 def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps.Spill | None = None) -> ps.Shedder:
     """A shedder whose target is far away, or one for which every load is too much."""
     if keep is None:
         return ps.shed(latency_seconds=600, checkpoint=folder, row_id=row_id, probe_tuples=10**9)
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     PlanLog(Path(folder) / "penstock" / "shed").publish(
-        Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,))
+        Guidance(
+            published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
+        )
     )
-    policy = ps.Uniform(keep=keep, min_keep=0.0)
-    return ps.shed(latency_seconds=5, checkpoint=folder, row_id=row_id, policy=policy, headroom=1e-9, spill=spill)
+    policy = too_much(ps.Uniform(keep=keep, min_keep=0.0))
+    return ps.shed(latency_seconds=5, checkpoint=folder, row_id=row_id, policy=policy, spill=spill)
 
 
 def batch_seconds(query: StreamingQuery, batches: int) -> list[float]:

@@ -7,6 +7,7 @@ from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 
 GOVERNOR = Governor(latency_seconds=5.0)
@@ -45,9 +46,7 @@ def test_the_whole_guidance_after_four_batches_of_a_quiet_stream():
         published_at=7.0,
         batch_id=3,
         committed_at=6.5,
-        cost=guidance.cost,
-        explored_tuples=3_000,
-        largest_kept=3_000,
+        forecast=guidance.forecast,
         tuples_per_unit=(1.0,),
         tuples_per_second=1_500.0,
     )
@@ -130,12 +129,39 @@ def test_two_batches_of_the_same_instant_leave_the_rate():
 
 def test_what_may_be_tried_grows_only_by_batches_that_left_room():
     controller = Controller(GOVERNOR)
-    largest = []
-    for batch_id, (kept, seconds) in enumerate([(500, 0.5), (900, 2.5), (900, 1.0), (100, 0.1)]):
+    tried = []
+    for batch_id, (kept, seconds) in enumerate([(500, 0.5), (20_000, 1.0), (20_000, 2.0), (20_000, 5.0)]):
         controller.learn(batch(batch_id, kept, seconds=seconds))
-        largest.append(controller.guidance(now=0).largest_kept)
+        tried.append(controller.guidance(now=0).probe_rows)
 
-    assert largest == [500, 500, 562, 562]
+    assert tried == [None, 50_000, 50_000, 10_000]
+
+
+def test_late_batches_widen_the_margin_and_those_in_time_do_not():
+    def margin(latency_seconds):
+        batches = [batch(i, 10_000 + i, seconds=2.0 + 0.02 * (i % 5)) for i in range(40)]
+        last = batch(40, 10_000, seconds=2.0, latency_seconds=latency_seconds)
+        return taught(*batches, last).guidance(now=0).forecast.late_factor
+
+    assert margin(5.1) > margin(4.9)
+
+
+def test_what_went_by_beside_the_job_is_no_cost_of_rows():
+    slow = [batch(i, 200, seconds=2.5, overhead_seconds=2.4) for i in range(8)]
+
+    assert taught(*slow).guidance(now=0).cost.fixed_seconds > 2.4
+
+
+def test_rows_of_other_sources_are_a_cost_of_their_own():
+    controller = Controller(GOVERNOR)
+    for i in range(30):
+        foreign = 500_000 if i % 3 == 0 else 5_000
+        units = (4_000 + 10 * i, foreign)
+        controller.learn(batch(i, units[0], seconds=0.2 + units[0] * 1e-4 + foreign * 2e-6), units_by_source=units)
+    cost = controller.guidance(now=0).cost
+
+    assert cost.foreign_seconds == pytest.approx(2e-6, rel=0.1)
+    assert cost.of(kept=4_000, shed=0) == pytest.approx(0.6, rel=0.1)
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0])
@@ -171,8 +197,8 @@ EARLIER = Guidance(
     published_at=50.0,
     batch_id=41,
     committed_at=49.0,
-    cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4),
-    largest_kept=9_000,
+    forecast=Forecast(cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4), noise=0.1, late_factor=1.3),
+    probe_rows=90_000.0,
     tuples_per_unit=(2.0,),
     tuples_per_second=400.0,
 )

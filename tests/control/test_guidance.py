@@ -4,16 +4,17 @@ import json
 
 import pytest
 
-from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
+from penstock.control.guidance import Guidance, collecting_seconds, fade, probe_rows
 from penstock.model.batch import Batch
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 
 LEARNED = Guidance(
     published_at=12.5,
     batch_id=7,
     committed_at=12.0,
-    cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-6),
-    largest_kept=20_000,
+    forecast=Forecast(cost=Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-6), noise=0.1, late_factor=1.3),
+    probe_rows=80_000.0,
     tuples_per_unit=(1.5,),
     tuples_per_second=300.0,
     listed_share=0.2,
@@ -27,9 +28,9 @@ def test_guidance_survives_json(guidance):
 
 
 def test_guidance_of_an_earlier_version_without_newer_fields_is_understood():
-    fields = {"published_at": 3.0, "cost": None, "largest_kept": 5}
+    fields = {"published_at": 3.0, "forecast": None, "probe_rows": 5.0}
 
-    assert Guidance.from_dict(fields) == Guidance(published_at=3.0, largest_kept=5)
+    assert Guidance.from_dict(fields) == Guidance(published_at=3.0, probe_rows=5.0)
 
 
 def test_an_average_starts_at_the_first_value_and_moves_by_its_weight():
@@ -37,22 +38,23 @@ def test_an_average_starts_at_the_first_value_and_moves_by_its_weight():
 
 
 @pytest.mark.parametrize(
-    ("kept", "seconds", "largest"),
+    ("so_far", "kept", "seconds", "rows"),
     [
-        (500, 0.5, 500),  # four times as many would take 2 s of 2.5 s
-        (500, 0.625, 500),
-        (500, 1.25, 250),  # twice as many at best
-        (500, 2.5, 125),  # no more than these
-        (500, 25.0, 100),  # a tenth of these: less than what went well before
-        (50, 0.1, 100),
-        (500, None, 100),
-        (500, 0.0, 100),
+        (None, 500, 0.5, None),  # four times as many are still fewer than what is tried first
+        (None, 30_000, 0.5, 120_000),
+        (None, 30_000, 1.25, 60_000),  # twice as many at best
+        (120_000, 30_000, 1.25, 120_000),  # what went well once may be tried again
+        (120_000, 30_000, 5.0, 15_000),  # half of these: less fits than was thought
+        (None, 9_000, 30.0, None),  # few rows that take long: a cold query, and no word on rows
+        (80_000, 9_000, 30.0, 80_000),
+        (80_000, 500, None, 80_000),
+        (80_000, 500, 0.0, 80_000),
     ],
 )
-def test_a_batch_counts_by_the_room_that_it_left(kept, seconds, largest):
+def test_what_a_batch_tells_of_how_many_rows_may_be_tried(so_far, kept, seconds, rows):
     batch = Batch(batch_id=0, offered=kept, kept=kept, shed=0, keep=1.0, reason="fits", duration_seconds=seconds)
 
-    assert largest_kept(100, batch, allowed_seconds=2.5, growth=4) == largest
+    assert probe_rows(so_far, batch, first_rows=20_000, allowed_seconds=2.5, growth=4) == rows
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@ import pytest
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.control.reading import decide_reading
+from penstock.model.forecast import Forecast
 
 GOVERNOR = ps.Governor(latency_seconds=5.0)
 
 
 def learned(**cost):
-    return Guidance(published_at=100.0, cost=ps.Cost(**{"fixed_seconds": 0.2, "kept_seconds": 1e-4, **cost}))
+    known = ps.Cost(**{"fixed_seconds": 0.2, "kept_seconds": 1e-4, **cost})
+    return Guidance(published_at=100.0, forecast=Forecast(cost=known, noise=0.1, late_factor=1.25))
 
 
 def test_everything_is_read_while_dropping_all_of_it_leaves_time():
@@ -20,7 +22,7 @@ def test_what_is_read_of_a_flood_takes_the_time_that_reading_may_take():
     guidance = learned(shed_seconds=1e-6)
     for waiting in (2e6, 1e8, 1e10):
         reading = decide_reading(GOVERNOR, guidance, waiting_tuples=waiting, now=100.0)
-        assert reading.keep * waiting * 1e-6 == pytest.approx(0.9)  # half of 0.8 times 2.5 s, less the fixed cost
+        assert reading.keep * waiting * 1e-6 == pytest.approx(0.9)  # half of 2.5 s less the margin and the fixed cost
         assert "alone would take" in reading.reason
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.quality import LatencyGraph
 from penstock.policy.latency_target import best_target
@@ -67,8 +68,8 @@ def test_no_shedding_is_a_table_too(network):
 
 def target(graphs, *, fixed_seconds, tuples_per_second, network):
     table = road_map_table(RoadMap.build(network, step=0.05))
-    cost = Cost(fixed_seconds=fixed_seconds, kept_seconds=1e-3)
-    return best_target(table, graphs, cost=cost, tuples_per_second=tuples_per_second, headroom=1.0)
+    forecast = Forecast(cost=Cost(fixed_seconds=fixed_seconds, kept_seconds=1e-3))
+    return best_target(table, graphs, forecast=forecast, tuples_per_second=tuples_per_second)
 
 
 @given(network=networks(max_queries=1))

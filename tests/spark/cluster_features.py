@@ -19,7 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
+from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.spark.network_layout import planner_of
 from penstock.spark.planlog import PlanLog
 from penstock.spark.session import SHORT_BATCHES
@@ -44,7 +46,11 @@ def numbers(spark: SparkSession) -> DataFrame:
 def dear(path: Path, *, seconds_per_tuple: float = 1e-2) -> None:
     """Leave guidance behind by which a batch does not fit."""
     cost = ps.Cost(fixed_seconds=0.1, kept_seconds=seconds_per_tuple)
-    PlanLog(path).publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
+    PlanLog(path).publish(
+        Guidance(
+            published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
+        )
+    )
 
 
 def finish(run: ps.Run, count: int = 2) -> list[ps.Batch]:
@@ -61,7 +67,7 @@ def counts(batches: list[ps.Batch]) -> list[list[int]]:
 
 
 def network(spark: SparkSession, folder: str) -> object:
-    built = ps.Network(checkpoint=f"{folder}/checkpoint", latency_seconds=5, dwell_batches=0)
+    built = ps.Network(checkpoint=f"{folder}/checkpoint", latency_seconds=5)
     source = built.source("events", numbers(spark), row_id="value", event_time="timestamp", watermark="1 second")
     shared = source.filter("shared", F.col("kind") > "1")
     tolerant = ps.LossTolerance.of((1, 1), (0.2, 0.9))  # a sample of the rows is nearly as good as all of them
@@ -93,8 +99,7 @@ def concept(spark: SparkSession, folder: str) -> object:
         checkpoint=f"{folder}/checkpoint",
         row_id="value",
         key="kind",
-        policy=ps.ConceptDriven(keep=0.5),
-        headroom=1e-9,
+        policy=too_much(ps.ConceptDriven(keep=0.5)),
     )
     kept = numbers(spark).transform(shedder)
     batches = finish(shedder.start(kept.writeStream.format("parquet").option("path", f"{folder}/out")), 2)
@@ -104,7 +109,7 @@ def concept(spark: SparkSession, folder: str) -> object:
 def outputs(spark: SparkSession, folder: str) -> object:
     dear(Path(folder, "checkpoint", "penstock", "shed"))
     shedder = ps.shed(
-        latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="value", policy=ps.LeastError(), headroom=1e-3
+        latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="value", policy=too_much(ps.LeastError(), 1e-3)
     )
     asked = (ps.WindowAggregate(name="every"), ps.WindowAggregate(name="tens", where="value % 10 = 0"))
     kept = numbers(spark).transform(shedder).withWatermark("timestamp", "0 seconds")

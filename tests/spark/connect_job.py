@@ -80,7 +80,7 @@ def spill(spark: SparkSession, folder: str) -> dict[str, list[int]]:
 
 def network(spark: SparkSession, folder: str) -> dict[str, object]:
     """Outputs of one query: windows, rows by value, a union and a join, with drops on their arcs."""
-    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=5, dwell_batches=0)
+    built = ps.Network(checkpoint=f"{folder}/network", latency_seconds=5)
     six_outputs(built, events(spark), costly_map=True)
     overloaded(built, seconds_per_tuple=3.0 / ROWS)
     run = run_batches(built, f"{folder}/network-out", 7)

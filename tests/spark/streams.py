@@ -7,9 +7,13 @@ import time
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
+from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.spark.planlog import PlanLog
 from penstock.spark.storepath import StorePath, place
+
+COST = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
 
 
 def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000, partitions: int = 2) -> DataFrame:
@@ -18,11 +22,17 @@ def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000, partitions: int
     return source.option("numPartitions", partitions).load()
 
 
-def known_costs(checkpoint: str | StorePath, *, name: str = "shed", **learned) -> None:
+def known_costs(checkpoint: str | StorePath, *, name: str = "shed", cost: ps.Cost = COST, **learned) -> None:
     """Leave guidance behind, as an earlier run of the query would have."""
-    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     PlanLog(place(checkpoint) / "penstock" / name).publish(
-        Guidance(**{"published_at": time.time(), "cost": cost, "tuples_per_unit": (1.0,), **learned})
+        Guidance(
+            **{
+                "published_at": time.time(),
+                "forecast": Forecast(cost=cost, noise=0.1, late_factor=1.25),
+                "tuples_per_unit": (1.0,),
+                **learned,
+            }
+        )
     )
 
 
@@ -33,8 +43,7 @@ def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -
         latency_seconds=5,
         checkpoint=checkpoint,
         row_id=options.pop("row_id", "value"),
-        policy=policy,
-        headroom=1e-9,
+        policy=too_much(policy),
         **options,
     )
 

@@ -14,9 +14,8 @@ from tests.spark.streams import finish_batches, numbers
     [
         ({"latency_seconds": 0}, "latency_seconds must be finite and above 0, got 0; it is the time from arrival"),
         ({"latency_seconds": float("nan")}, "latency_seconds must be finite and above 0, got nan"),
-        ({"headroom": 1.4}, r"headroom must be in \(0, 1\], got 1.4; it is the share of the available time"),
-        ({"headroom": 0}, r"headroom must be in \(0, 1\]"),
-        ({"dwell_batches": -1}, "dwell_batches must be at least 0, got -1"),
+        ({"late_share": 0}, r"late_share must be in \(0, 1\), got 0; it is the share of batches that may be late"),
+        ({"latency_of": "newest"}, "latency_of must be 'oldest' or 'mean', got 'newest'"),
         ({"probe_tuples": 0}, "probe_tuples must be finite and above 0, got 0"),
         ({"grace_seconds": -1}, "grace_seconds must be finite and above 0, got -1"),
         ({"policy": "uniform"}, r"policy must have decide\(load\), got 'uniform'; for example Uniform\(\)"),

@@ -109,7 +109,7 @@ def test_a_replay_reads_the_same_ranges_and_lost_counts_are_made_again_with_what
     known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
 
     def start():
-        shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"], headroom=0.8)
+        shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"])
         events = shedder.read_kafka(kafka_spark, servers=broker.servers, topic=topic, starting="earliest")
         kept = events.transform(shedder).select("partition", "offset", "weight")
         return shedder.start(kept.writeStream.format("parquet").option("path", str(tmp_path / "out")))

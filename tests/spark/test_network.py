@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.model.forecast import Forecast
 from penstock.spark.network_layout import planner_of
 
 pytestmark = pytest.mark.spark
@@ -67,7 +68,11 @@ def run_batches(network: ps.Network, path, count: int) -> ps.NetworkRun:
 def overloaded(network: ps.Network, *, seconds_per_tuple: float) -> None:
     """Leave costs behind, as an earlier run would have."""
     cost = ps.Cost(fixed_seconds=0.0, kept_seconds=seconds_per_tuple)
-    planner_of(network).log.publish(Guidance(published_at=time.time(), cost=cost, tuples_per_unit=(1.0,)))
+    planner_of(network).log.publish(
+        Guidance(
+            published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
+        )
+    )
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +158,7 @@ def test_state_of_windows_and_joins_is_given_up_behind_the_watermark(unshed):
 def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_make_up_for_them(
     spark, checkpoint, tmp_path, shedding
 ):
-    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, shedding=shedding, dwell_batches=0)
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, shedding=shedding)
     six_outputs(network, events(spark), costly_map=True)
     overloaded(network, seconds_per_tuple=3.0 / ROWS)  # 3 s of work in 2.5 s at headroom 0.8
     run = network.start(network.answers().writeStream.format("parquet").option("path", str(tmp_path / "out")))
@@ -188,7 +193,7 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
 
 @pytest.mark.parametrize("shedding", ["random", "uniform"])
 def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, shedding):
-    network = ps.Network(checkpoint=checkpoint, latency_seconds=600, dwell_batches=0, shedding=shedding)
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=600, shedding=shedding)
     few = network.source("events", events(spark), row_id="id").filter("few", F.col("kind") < 2)
     few.output("few rows", columns=["id"])
     few.filter("fewer", F.col("kind") == 0).output("fewer rows", columns=["id"])
@@ -203,7 +208,7 @@ def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, she
 
 
 def test_a_target_for_the_error_is_learned_as_a_loss_graph_and_windows_are_held_to_it(spark, checkpoint, tmp_path):
-    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, dwell_batches=0)
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=5)
     source = network.source("events", events(spark), row_id="id", event_time="at", watermark="1 second")
     loose, strict = ps.MaxError(relative=0.2), ps.MaxError(relative=1e-4, otherwise="null")
     summed = source.aggregate("summed", window_seconds=2, of=F.col("value"), seconds_per_tuple=1e-4)

@@ -4,6 +4,7 @@ import time
 
 from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
@@ -30,9 +31,13 @@ def network() -> Network:
 
 def planner(folder, *, tuples: int = 10_000) -> NetworkPlanner:
     """A planner that knows its costs, 1 ms a tuple, and sees a batch of so many."""
-    made = NetworkPlanner(checkpoint=folder, governor=Governor(latency_seconds=4.0, headroom=1.0), name="network")
+    made = NetworkPlanner(checkpoint=folder, governor=Governor(latency_seconds=4.0), name="network")
     made.log.publish(
-        Guidance(published_at=time.time(), cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3), tuples_per_unit=(1.0,))
+        Guidance(
+            published_at=time.time(),
+            forecast=Forecast(cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3), noise=0.1, late_factor=1.25),
+            tuples_per_unit=(1.0,),
+        )
     )
     (folder / "offsets").mkdir(parents=True, exist_ok=True)
     (folder / "offsets" / "0").write_text(f'v1\n{{"batchTimestampMs":0}}\n{{"tuples":{tuples}}}\n')

@@ -7,6 +7,7 @@ import pytest
 from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.errors import PlanLogError
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 from penstock.model.plan import Plan
 from penstock.spark.planlog import PlanLog
@@ -79,7 +80,11 @@ def test_guidance_reads_back_with_and_without_costs(tmp_path):
     assert log.guidance() is None
     for guidance in (
         Guidance(published_at=1.0),
-        Guidance(published_at=2.0, cost=Cost(fixed_seconds=0.1, kept_seconds=1e-4), tuples_per_unit=(3.0,)),
+        Guidance(
+            published_at=2.0,
+            forecast=Forecast(cost=Cost(fixed_seconds=0.1, kept_seconds=1e-4), noise=0.1, late_factor=1.25),
+            tuples_per_unit=(3.0,),
+        ),
     ):
         log.publish(guidance)
         assert log.guidance() == guidance

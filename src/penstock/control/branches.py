@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import nnls
 
-from penstock.control.cost import FIXED_SECONDS, FIXED_SPREAD, NOISE
+from penstock.control.cost import NOISE
 from penstock.control.guidance import fade
 from penstock.model.batch import Batch
 from penstock.model.branches import Branch, BranchCount, BranchCounts, Branches
 
 # Believed until batches tell otherwise, about as strongly as one batch: every part of the query, the shared one and
-# each output, takes an equal share of the time, give or take three times that; reading and dropping a tuple takes a
+# each output, takes an equal share of the time, give or take three times that; a batch without rows takes a tenth of a
+# second, give or take twice that; reading and dropping a tuple takes a
 # twentieth of what it costs on the whole.
+FIXED_SECONDS, FIXED_SPREAD = 0.1, 2.0
 PART_SPREAD = 3.0
 READ_SHARE, READ_SPREAD = 0.05, 0.2
 WARM_UP_BATCHES = 1

@@ -9,10 +9,13 @@ from penstock.control.branches import BranchLearner
 from penstock.control.concept_memory import ConceptMemory
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
-from penstock.control.guidance import Guidance, collecting_seconds, fade, largest_kept
+from penstock.control.guidance import Guidance, collecting_seconds, fade, foreign_units, probe_rows
 from penstock.control.sources import SourceLearner
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts, Branches
+
+# A batch that fills its time takes about this part of it, the rest being margin.
+FULL = 0.8
 
 
 class Controller:
@@ -39,12 +42,12 @@ class Controller:
     ...     )
     >>> guidance = controller.guidance(now=12.0)
     >>> round(guidance.cost.kept_seconds * 1e6), guidance.tuples_per_unit
-    (106, (1.0,))
+    (95, (1.0,))
     """
 
-    def __init__(self, governor: Governor, *, resume: Guidance | None = None, model: CostModel | None = None) -> None:
+    def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
         self._governor = governor
-        self._model = model or CostModel()
+        self._model = CostModel(late_share=governor.late_share, full_seconds=FULL * governor.batch_seconds)
         self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
@@ -62,6 +65,7 @@ class Controller:
     ) -> None:
         """Take in a finished batch, and the keys of a sample of it if there is one; batches must come in order."""
         known = self._known
+        self._sources.learn(units_by_source, tuples=batch.read)
         if batch.duration_seconds:
             worked: float = batch.kept
             if branches is not None:
@@ -69,19 +73,28 @@ class Controller:
                 worked = self._branches.worked(batch, branches)
             # What was not even read cost nothing.
             dropped = batch.offered - batch.unread - worked
-            self._model.learn(kept=worked, shed=dropped, seconds=batch.duration_seconds)
-        self._sources.learn(units_by_source, tuples=batch.read)
+            self._model.learn(
+                kept=worked,
+                shed=dropped,
+                foreign=foreign_units(units_by_source, self._sources.tuples_per_unit),
+                seconds=batch.duration_seconds,
+                overhead_seconds=batch.overhead_seconds,
+            )
+            late = self._governor.late(batch)
+            # A batch that was kept whole and ended in time says nothing of how close to the limit plans may go.
+            if late or batch.shed:
+                self._model.ended(late=late)
         listed = batch.listed_offered > 0
         self._known = Guidance(
             published_at=known.published_at,
             batch_id=batch.batch_id,
             committed_at=batch.committed_at,
-            # Costs of an earlier run of the query stand until this run has its own.
-            cost=self._model.cost() or known.cost,
-            explored_tuples=self._model.explored_tuples,
-            largest_kept=largest_kept(
-                known.largest_kept,
+            # What an earlier run of the query has learned stands until this run has its own.
+            forecast=self._model.forecast() or known.forecast,
+            probe_rows=probe_rows(
+                known.probe_rows,
                 batch,
+                first_rows=self._governor.probe_tuples,
                 allowed_seconds=self._governor.batch_seconds,
                 growth=self._governor.PROBE_GROWTH,
             ),

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from penstock.control.guidance import Guidance, collecting_seconds, tuples_in
+from penstock.control.guidance import Guidance, collecting_seconds, foreign_units, tuples_in
+from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, require_positive
-from penstock.model.load import Cost, Load, require_headroom
+from penstock.model.forecast import Forecast
+from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.policy.baseline import Uniform
 from penstock.policy.contract import Policy
 
+# A batch is off as the one before it was, where it is so by at least this part of it.
+CONFIRMED = 0.5
+# A forecast this many times above what the last batch bears out is a guess.
+GUESSED = 1.5
 CATCH_UP = "a catch-up run (trigger availableNow or once) has no latency to hold: keeping all"
 
 
@@ -57,40 +65,39 @@ class Decision:
         What was decided, for which batch, and when (seconds since the epoch).
     expected_tuples
         Size of the batch as foreseen; None where it could not be.
-    overloaded
-        Whether the load exceeded the full headroom; dwell times count from the last such batch.
     """
 
     batch_id: int
     decided_at: float
     plan: Plan
     expected_tuples: float | None = None
-    overloaded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Governor:
     """Decide once per batch, from guidance and demand, so that results leave within the latency target.
 
-    A tuple that arrives while one batch runs waits for it, then for its own: two batches in all. So a batch may take
-    half the target; less when its tuples have already waited longer than the other half, but never less than a third:
-    a late answer that rests on enough tuples is worth more than one in time that rests on none.
+    A row that arrives while one batch runs waits for it, then for its own: two batches in all. So batches that hold the
+    target for the oldest row take half of it, and batches that hold it for the mean row, which waits for half a batch
+    and its own, two thirds. Longer ones would be late, and shorter ones waste more of the machine on starting them: the
+    share of the time that goes into rows is ``1 - fixed / batch``. A batch whose rows have waited for less may take
+    longer, one whose rows have waited for more takes less.
+
+    How much of that time is planned for follows from the spread of the batches so far: all but ``late_share`` of them
+    are to end in time.
 
     Parameters
     ----------
     latency_seconds
         The target, arrival to commit.
+    latency_of
+        Whose latency: ``"oldest"``, of the row of a batch that arrived first, or ``"mean"``, of its rows on average.
     policy
         What to drop when the load does not fit; :class:`~penstock.policy.baseline.Uniform` by default.
-    headroom
-        Share of the available time to plan with.
-    dwell_batches
-        Shedding begins above the headroom. For this many batches after an overloaded one, the load is held to nine
-        tenths of the headroom: a load that sways around the headroom does not make the plan flap. A batch that fits in
-        the nine tenths is kept whole at once.
+    late_share
+        Share of batches that may be late.
     probe_tuples
-        Before costs are known, a batch takes at most this many tuples, then ``PROBE_GROWTH`` times what went well. Up
-        to this size, a batch larger than any before may take longer, to find out what it costs.
+        Before costs are known, a batch takes at most this many rows, then ``PROBE_GROWTH`` times what went well.
     grace_seconds
         How long a plan may rest on guidance that is no longer renewed; after that everything is kept.
 
@@ -100,97 +107,161 @@ class Governor:
 
     >>> from penstock.model.load import Cost
     >>> governor = Governor(latency_seconds=5.0)
-    >>> learned = Guidance(published_at=100.0, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), tuples_per_unit=(1.0,))
-    >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=1.0, units_by_source=(40_000,))
+    >>> forecast = Forecast(cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4), noise=0.1, late_factor=1.25)
+    >>> learned = Guidance(published_at=100.0, forecast=forecast, tuples_per_unit=(1.0,))
+    >>> burst = Demand(batch_id=8, now=100.0, waited_seconds=2.5, units_by_source=(40_000.0,))
     >>> decision = governor.decide(learned, burst)
-    >>> decision.plan.keep, decision.plan.reason
+    >>> round(decision.plan.keep, 2), decision.plan.reason
     (0.5, 'load 1.60 > headroom 0.80: 40,000 tuples need 4.00 s of 2.50 s')
     """
 
     PROBE_GROWTH = 4
-    RELEASE = 0.9
-    # Up to this times the largest batch so far, its costs are believed.
-    EXPLORED_GROWTH = 2
+    # Rows that are late at any rate, or nearly, are not worth shedding for: so much of the time that is left may go
+    # into what a batch takes without any row kept.
+    WITHIN_REACH = 2 / 3
+    # A batch that takes no more of its time than this leaves the next one room.
+    CALM = 0.9
 
     latency_seconds: float
+    latency_of: Literal["oldest", "mean"] = "oldest"
     policy: Policy = field(default_factory=Uniform)
-    headroom: float = 0.8
-    dwell_batches: int = 2
+    late_share: float = 0.05
     probe_tuples: int = 20_000
     grace_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         require_positive("latency_seconds", self.latency_seconds, meaning="the time from arrival to result to hold")
-        require_headroom(self.headroom)
+        if self.latency_of not in ("oldest", "mean"):
+            raise InvalidInputError(
+                f"latency_of must be 'oldest' or 'mean', got {self.latency_of!r}; it says whose latency to hold"
+            )
+        if not 0 < self.late_share < 1:
+            raise InvalidInputError(
+                f"late_share must be in (0, 1), got {self.late_share!r}; it is the share of batches that may be late"
+            )
         require_positive("probe_tuples", self.probe_tuples, meaning="the most tuples to take before costs are known")
         require_positive("grace_seconds", self.grace_seconds, meaning="how long old guidance may be relied on")
-        if self.dwell_batches < 0:
-            raise InvalidInputError(f"dwell_batches must be at least 0, got {self.dwell_batches!r}; it is a count")
         if not isinstance(self.policy, Policy):
             raise InvalidInputError(f"policy must have decide(load), got {self.policy!r}; for example Uniform()")
 
     @property
+    def waiting_share(self) -> float:
+        """Part of the time since the batch before that the row has waited whose latency is held."""
+        return 1.0 if self.latency_of == "oldest" else 0.5
+
+    @property
     def batch_seconds(self) -> float:
         """Longest that a batch may take in the long run."""
-        return self.latency_seconds / 2
+        return self.latency_seconds / (1 + self.waiting_share)
+
+    def late(self, batch: Batch) -> bool:
+        """Whether a batch missed the target."""
+        latency = batch.latency_seconds if self.latency_of == "oldest" else batch.mean_latency_seconds
+        return latency is not None and latency > self.latency_seconds
 
     def decide(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision] = ()) -> Decision:
         """Plan one batch; ``recent`` holds the decisions before it, newest last."""
         demand = replace(demand, waited_seconds=self._waited_seconds(guidance, demand, recent))
         expected = expected_tuples(guidance, demand)
-        decision = Decision(
+        return Decision(
             batch_id=demand.batch_id,
             decided_at=demand.now,
-            plan=Plan.keep_all("the size of the batch cannot be foreseen yet: keeping all"),
+            plan=self._plan(guidance, demand, expected, recent),
             expected_tuples=expected,
         )
+
+    def _plan(
+        self, guidance: Guidance | None, demand: Demand, expected: float | None, recent: Sequence[Decision]
+    ) -> Plan:
         if guidance is not None and guidance.catch_up:
-            return replace(decision, plan=Plan.keep_all(CATCH_UP))
+            return Plan.keep_all(CATCH_UP)
         silent_seconds = demand.now - guidance.published_at if guidance else 0.0
         if silent_seconds > self.grace_seconds:
-            return replace(
-                decision,
-                plan=Plan.keep_all(
-                    f"the controller has been silent for {silent_seconds:.0f} s, longer than the "
-                    f"{self.grace_seconds:.0f} s of grace: keeping all"
-                ),
+            return Plan.keep_all(
+                f"the controller has been silent for {silent_seconds:.0f} s, longer than the "
+                f"{self.grace_seconds:.0f} s of grace: keeping all"
             )
         if expected is None:
-            return decision
-        if guidance is None or guidance.cost is None:
-            return replace(decision, plan=self._probe(guidance, expected))
+            return Plan.keep_all("the size of the batch cannot be foreseen yet: keeping all")
+        if guidance is None or guidance.forecast is None:
+            return self._probe(guidance, expected, just_ended(guidance, demand, recent))
+        return self._fit(guidance, demand, expected, recent)
+
+    def _fit(self, guidance: Guidance, demand: Demand, expected: float, recent: Sequence[Decision]) -> Plan:
+        """Keep what fits in the time that is left, where costs are known."""
+        assert guidance.forecast is not None  # noqa: S101 - asked before
+        foreign = foreign_units(demand.units_by_source, guidance.tuples_per_unit)
+        forecast = self._followed(guidance, demand, expected, recent)
+        forecast = replace(forecast, cost=forecast.cost.beside(foreign))
+        # Where nothing tells how long rows have waited, as long as for a batch before this one.
+        waited_seconds = self.batch_seconds if demand.waited_seconds is None else demand.waited_seconds
+        left_seconds = self.latency_seconds - self.waiting_share * waited_seconds
         load = Load(
             offered_tuples=expected,
-            cost=guidance.cost,
-            available_seconds=self._available_seconds(demand),
-            headroom=self.headroom * (self.RELEASE if self._dwells(recent) else 1.0),
+            cost=forecast.cost,
+            available_seconds=max(left_seconds, self.batch_seconds),
+            headroom=1.0,
             listed_share=guidance.listed_share,
             listed_keep=guidance.listed_keep,
             branches=guidance.branches,
             key_tuples=key_tuples(guidance, expected),
         )
-        if load.overloaded and self._unexplored(expected, guidance):
-            return replace(decision, plan=self._trial(load, demand))
-        overloaded = load.utilization > self.headroom
-        return replace(decision, plan=self.policy.decide(load), overloaded=overloaded)
-
-    def _unexplored(self, expected: float, guidance: Guidance) -> bool:
-        """Whether a batch is larger than the ones so far can tell of, and still small enough to try."""
-        if guidance.explored_tuples is None:
-            return False
-        return self.EXPLORED_GROWTH * guidance.explored_tuples < expected <= self.probe_tuples
-
-    def _trial(self, load: Load, demand: Demand) -> Plan:
-        """Let a batch take all the time that is left to its tuples, for the batches after it will know what it costs.
-
-        Small batches do not tell how much of their time was for tuples, and the belief is that it was much. To shed on
-        that alone would lose tuples of a stream that grows and still fits.
-        """
-        left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
-        plan = self.policy.decide(
-            replace(load, available_seconds=max(left_seconds, load.available_seconds), headroom=1.0)
+        whole_seconds = forecast.seconds(kept=expected, shed=0)
+        bare_seconds = forecast.seconds(kept=0, shed=expected)
+        at_most_seconds = forecast.at_most(kept=expected, shed=0)
+        # What piled up during a stall is no overload, if it can be expected to end in time, and leaves the next batch
+        # time: to shed that would answer a moment that has passed.
+        passing = whole_seconds <= min(left_seconds, self.CALM * self.batch_seconds)
+        # While load is shed, no batch takes more than its share: one that did would leave the next one less, and rates
+        # would swing around what the machine can do.
+        most_seconds = self.batch_seconds if recent and recent[-1].plan.sheds else left_seconds
+        fits = at_most_seconds <= left_seconds and whole_seconds <= most_seconds
+        if fits or passing:
+            headroom = min(1.0, whole_seconds / at_most_seconds) if fits and whole_seconds else 1.0
+            return self.policy.decide(replace(load, available_seconds=left_seconds, headroom=headroom))
+        if (saved_seconds := whole_seconds - bare_seconds) <= forecast.noise * whole_seconds:
+            return Plan.keep_all(
+                f"{load.explain()}; dropping all would save {max(0.0, saved_seconds):.2g} s, less than the noise of "
+                f"{forecast.noise * whole_seconds:.2g} s: keeping all"
+            )
+        note = ""
+        if bare_seconds > self.WITHIN_REACH * left_seconds and left_seconds < self.batch_seconds:
+            # Too late for the oldest rows; the ones that arrive meanwhile are to be in time.
+            note = f"; {left_seconds:.2f} s are left, too few at any rate: planned to be back in time with the next"
+            left_seconds = self.batch_seconds
+        if bare_seconds >= left_seconds:
+            return self._keep_what_is_free(load, forecast, bare_seconds)
+        fitting = forecast.most_kept(
+            offered=expected,
+            seconds=left_seconds,
+            expected_seconds=self._even_seconds(forecast) * (1 - forecast.dither * (demand.batch_id % 2)),
         )
-        return replace(plan, reason=f"{plan.reason}; a trial, for no batch so far was half as large")
+        # Of the time that is left, what the rows that fit are expected to take; the rest is margin.
+        headroom = forecast.seconds(kept=fitting, shed=expected - fitting) / left_seconds
+        plan = self.policy.decide(replace(load, available_seconds=left_seconds, headroom=min(1.0, headroom)))
+        return replace(plan, reason=plan.reason + note)
+
+    def _even_seconds(self, forecast: Forecast) -> float:
+        """Length of batches that follow one another under overload: each leaves the next about as much time.
+
+        With a margin q, a batch of ``latency / (1 + q)`` leaves just so much. Were longer ones planned whenever there
+        is time, long and short ones would alternate, and with them the rates.
+        """
+        return self.latency_seconds / (self.waiting_share + forecast.late_factor)
+
+    def _keep_what_is_free(self, load: Load, forecast: Forecast, bare_seconds: float) -> Plan:
+        """Where the target is out of reach, keep the rows that make no difference to how late it is."""
+        per_row = forecast.cost.kept_seconds - forecast.cost.shed_seconds
+        free = min(load.offered_tuples, forecast.noise * bare_seconds / per_row)
+        seconds = forecast.seconds(kept=free, shed=load.offered_tuples - free)
+        plan = self.policy.decide(replace(load, available_seconds=seconds, headroom=1.0))
+        return replace(
+            plan,
+            reason=(
+                f"the target cannot be met at any rate: without any row a batch takes {bare_seconds:.2f} s of "
+                f"{self.batch_seconds:.2f} s; keeping what costs no more than the noise"
+            ),
+        )
 
     def _waited_seconds(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision]) -> float | None:
         """Take an idle source into account, where the guidance has seen the last batch that was planned."""
@@ -203,23 +274,44 @@ class Governor:
             longest_batch_seconds=self.batch_seconds,
         )
 
-    def _available_seconds(self, demand: Demand) -> float:
-        """Time for this batch: what its oldest tuple has left, within [a third, half] of the target."""
-        left_seconds = self.latency_seconds - (demand.waited_seconds or 0.0)
-        return min(max(left_seconds, self.latency_seconds / 3), self.batch_seconds)
+    def _followed(self, guidance: Guidance, demand: Demand, expected: float, recent: Sequence[Decision]) -> Forecast:
+        """Bring the forecast up to date by a batch that the guidance has not seen."""
+        forecast = guidance.forecast
+        assert forecast is not None  # noqa: S101 - asked before
+        last = just_ended(guidance, demand, recent)
+        if last is None:
+            return forecast
+        kept, shed, seconds = last
+        off = math.log(max(seconds, 1e-3) / max(forecast.seconds(kept=kept, shed=shed), 1e-3))
+        if off * forecast.off > 0 and abs(off) > CONFIRMED * abs(forecast.off):
+            # The second batch in a row that was off to that side: the machine has changed its speed.
+            forecast = forecast.scaled(math.exp(min(off, forecast.off, key=abs)))
+        if not kept:
+            return forecast
+        # At worst all of the time was for its rows: a larger batch cannot take longer than in proportion. That is worth
+        # something where the forecast is a guess; by noise alone it may be off twice.
+        most_seconds = seconds * max(1.0, expected / kept)
+        if forecast.at_most(kept=expected, shed=0) <= most_seconds * forecast.late_factor * GUESSED:
+            return forecast
+        slower = most_seconds / max(forecast.seconds(kept=expected, shed=0), most_seconds)
+        return replace(forecast.scaled(slower), fixed_variance=0.0, kept_variance=0.0, covariance=0.0)
 
-    def _probe(self, guidance: Guidance | None, expected: float) -> Plan:
-        """Bound the first batches, when nobody knows yet what a tuple costs."""
-        most = max(self.probe_tuples, self.PROBE_GROWTH * (guidance.largest_kept if guidance else 0))
+    def _probe(self, guidance: Guidance | None, expected: float, last: tuple[float, float, float] | None) -> Plan:
+        """Bound the first batches, when nobody knows yet what a row costs."""
+        most = (guidance.probe_rows if guidance else None) or self.probe_tuples
+        if last is not None:
+            kept, _, seconds = last
+            if kept >= self.probe_tuples / 2 and seconds > self.batch_seconds:
+                most = min(most, kept * self.batch_seconds / seconds)
         if expected <= most:
             return Plan.keep_all(f"costs not learned yet; {expected:,.0f} tuples are few enough to try")
         # As if just that many fitted: what to drop, and whether, stays the policy's to say.
         plan = self.policy.decide(
             Load(
                 offered_tuples=expected,
-                cost=Cost(fixed_seconds=0.0, kept_seconds=self.headroom * self.batch_seconds / most),
+                cost=Cost(fixed_seconds=0.0, kept_seconds=self.batch_seconds / most),
                 available_seconds=self.batch_seconds,
-                headroom=self.headroom,
+                headroom=1.0,
                 listed_share=guidance.listed_share if guidance else None,
                 listed_keep=guidance.listed_keep if guidance else None,
                 key_tuples=key_tuples(guidance, expected),
@@ -234,9 +326,22 @@ class Governor:
             reason=f"cold start: costs not learned yet, trying {most:,.0f} of {expected:,.0f} tuples",
         )
 
-    def _dwells(self, recent: Sequence[Decision]) -> bool:
-        """Whether an overload is too recent to go back to the full headroom."""
-        return any(decision.overloaded for decision in recent[len(recent) - min(self.dwell_batches, len(recent)) :])
+
+def just_ended(
+    guidance: Guidance | None, demand: Demand, recent: Sequence[Decision]
+) -> tuple[float, float, float] | None:
+    """Tell of the batch before, where the guidance has not seen it: rows kept and shed as planned, and its seconds.
+
+    A batch that is planned right after the one before was committed is planned with guidance that has not seen it. The
+    time since that batch was put together is then the time that it took.
+    """
+    last = recent[-1] if recent else None
+    if last is None or last.batch_id != demand.batch_id - 1 or demand.waited_seconds is None:
+        return None
+    if guidance is None or guidance.batch_id != last.batch_id - 1 or last.expected_tuples is None:
+        return None
+    kept = last.plan.keep * last.expected_tuples
+    return kept, last.expected_tuples - kept, demand.waited_seconds
 
 
 def key_tuples(guidance: Guidance | None, expected: float) -> dict[str, float] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.model.batch import Batch
 from penstock.model.branches import Branches
+from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 
 
@@ -21,12 +22,10 @@ class Guidance:
         Seconds since the epoch. Guidance that is too old means that the controller has stopped.
     batch_id, committed_at
         The last batch learned from, and when it was committed; None before the first of a run.
-    cost
+    forecast
         None until enough batches were seen.
-    explored_tuples
-        Size of the largest batch that the cost rests on; None where there is nothing to find out about larger ones.
-    largest_kept
-        Tuples of the largest batch so far that left room to grow; bounds the first steps.
+    probe_rows
+        Rows that a batch may take before costs are known, as far as the batches so far tell; None before the first.
     tuples_per_unit
         Tuples per unit of offset, by source of the query, 0 for one that does not feed the shedder; empty until
         measured.
@@ -45,9 +44,8 @@ class Guidance:
     published_at: float
     batch_id: int | None = None
     committed_at: float | None = None
-    cost: Cost | None = None
-    explored_tuples: float | None = None
-    largest_kept: int = 0
+    forecast: Forecast | None = None
+    probe_rows: float | None = None
     tuples_per_unit: tuple[float, ...] = ()
     tuples_per_second: float | None = None
     listed_share: float | None = None
@@ -57,6 +55,11 @@ class Guidance:
     catch_up: bool = False
     stopped: bool = False
 
+    @property
+    def cost(self) -> Cost | None:
+        """What a batch is expected to cost."""
+        return self.forecast.cost if self.forecast else None
+
     def to_dict(self) -> dict[str, Any]:
         """Convert to what JSON can hold."""
         return asdict(self)
@@ -64,10 +67,10 @@ class Guidance:
     @staticmethod
     def from_dict(fields: dict[str, Any]) -> Guidance:
         """Restore what :meth:`to_dict` gave."""
-        cost = fields.get("cost")
+        forecast = fields.get("forecast")
         branches = fields.get("branches")
         restored = {
-            "cost": Cost(**cost) if cost else None,
+            "forecast": Forecast.from_dict(forecast) if forecast else None,
             "branches": Branches.from_dict(branches) if branches else None,
             "tuples_per_unit": tuple(fields.get("tuples_per_unit") or ()),
         }
@@ -90,21 +93,41 @@ def tuples_in(units_by_source: Sequence[float | None], tuples_per_unit: Sequence
     return float(sum(units * each for units, each in feeding if units is not None))
 
 
+def foreign_units(units_by_source: Sequence[float | None], tuples_per_unit: Sequence[float]) -> float:
+    """Count the units of those sources that do not feed the shedder, as far as they can be counted.
+
+    >>> foreign_units((100, 70, None), (3.0, 0.0, 0.0))
+    70.0
+    """
+    if len(tuples_per_unit) != len(units_by_source):
+        return 0.0
+    pairs = zip(units_by_source, tuples_per_unit, strict=True)
+    return float(sum(units for units, each in pairs if units is not None and not each))
+
+
 def fade(old: float | None, new: float, *, weight: float = 0.3) -> float:
     """Move an average towards a new value."""
     return new if old is None else old + weight * (new - old)
 
 
-def largest_kept(so_far: int, batch: Batch, *, allowed_seconds: float, growth: float) -> int:
-    """Remember the largest batch that could have been ``growth`` times as large and still end in time.
+def probe_rows(
+    so_far: float | None, batch: Batch, *, first_rows: float, allowed_seconds: float, growth: float
+) -> float | None:
+    """Tell how many rows a batch may take while costs are not known, from how the ones before went.
 
-    A batch that left less room counts in proportion: 20,000 tuples that took half of the time may become 40,000, so
-    with a growth of 4 they count as 10,000.
+    A batch that left room tells that more may be tried. One of many rows that took too long tells that less fits. But
+    a slow batch of few rows tells nothing: a cold query takes its time whatever it is given.
+
+    >>> batch = Batch(batch_id=1, offered=20_000, kept=20_000, shed=0, keep=1.0, reason="try", duration_seconds=5.0)
+    >>> probe_rows(None, batch, first_rows=20_000, allowed_seconds=2.5, growth=4)
+    10000.0
     """
     if not batch.duration_seconds:
         return so_far
-    room = min(1.0, allowed_seconds / (growth * batch.duration_seconds))
-    return max(so_far, int(batch.kept * room))
+    fits = batch.kept * min(growth, allowed_seconds / batch.duration_seconds)
+    if batch.kept >= first_rows / 2 and batch.duration_seconds > allowed_seconds:
+        return fits
+    return fits if fits > (first_rows if so_far is None else so_far) else so_far
 
 
 def collecting_seconds(*, since_start: float, since_commit: float | None, longest_batch_seconds: float) -> float:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from penstock.control.cost import NOISE, believed_fixed
+from penstock.control.cost import NOISE
 from penstock.model.errors import InvalidInputError
 
 # How far a cost may be from what was believed, as a part of it.
 GUESSED_SPREAD, GIVEN_SPREAD = 2.0, 0.2
-# A network runs in many stages with state in several: half of its shortest batch may well be fixed cost. Were that
-# thought small, the operators that short batches had and later ones dropped would be blamed for it.
-FIXED_SHARE = 0.5
+# A network runs in many stages with state in several: half of its shortest batch may well be fixed cost, give or take
+# twice that. Were it thought small, the operators that short batches had and later ones dropped would be blamed for it.
+FIXED_SHARE, FIXED_SPREAD = 0.5, 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,7 @@ class OperatorCosts:
         tuples = np.array([taken for taken, _ in self._samples])
         seconds = np.array([took for _, took in self._samples])
         fading = self._memory ** np.arange(len(seconds))[::-1]
-        typical = float(np.average(seconds, weights=fading))
-        fixed, fixed_belief = believed_fixed(seconds, typical, share=FIXED_SHARE)
+        fixed, fixed_belief = FIXED_SHARE * float(seconds.min()), NOISE / FIXED_SPREAD
         # First the common unit: what a tuple costs in an operator of weight 1.
         units = tuples @ self._weights
         unit_of = max(float(np.average(units, weights=fading)), 1e-300)

@@ -33,9 +33,11 @@ def decide_reading(governor: Governor, guidance: Guidance | None, *, waiting_tup
 
     Examples
     --------
+    >>> from penstock.model.forecast import Forecast
     >>> from penstock.model.load import Cost
     >>> cost = Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-6)
-    >>> governor, learned = Governor(latency_seconds=5.0), Guidance(published_at=0.0, cost=cost)
+    >>> learned = Guidance(published_at=0.0, forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25))
+    >>> governor = Governor(latency_seconds=5.0)
     >>> decide_reading(governor, learned, waiting_tuples=500_000, now=0.0).keep
     1.0
     >>> flood = decide_reading(governor, learned, waiting_tuples=20_000_000, now=0.0)
@@ -46,17 +48,16 @@ def decide_reading(governor: Governor, guidance: Guidance | None, *, waiting_tup
         return Reading(keep=1.0, reason=CATCH_UP)
     if guidance is not None and now - guidance.published_at > governor.grace_seconds:
         return Reading(keep=1.0, reason="the controller is silent: reading all")
-    if guidance is None or guidance.cost is None:
-        largest = guidance.largest_kept if guidance else 0
-        most = PROBE_READ * max(governor.probe_tuples, governor.PROBE_GROWTH * largest)
+    if guidance is None or guidance.forecast is None:
+        most = PROBE_READ * ((guidance.probe_rows if guidance else None) or governor.probe_tuples)
         if waiting_tuples <= most:
             return Reading(keep=1.0, reason="few enough to read before costs are known")
         return Reading(
             keep=most / waiting_tuples,
             reason=f"cold start: costs not learned yet, reading {most:,.0f} of {waiting_tuples:,.0f} tuples",
         )
-    cost = guidance.cost
-    planned_seconds = governor.headroom * governor.batch_seconds
+    cost = guidance.forecast.cost
+    planned_seconds = governor.batch_seconds / guidance.forecast.late_factor
     # A fixed cost beyond the plan must not stop the reading for ever.
     allowed_seconds = READING_SHARE * max(planned_seconds - cost.fixed_seconds, 0.1 * planned_seconds)
     needed_seconds = cost.shed_seconds * waiting_tuples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.model.branches import Branches
 from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
@@ -11,7 +11,9 @@ from penstock.model.errors import InvalidInputError, require_fraction, require_n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a batch costs: so much for starting it, so much per kept and per dropped tuple.
+    """What a batch costs: so much for starting it, so much per kept and per dropped row.
+
+    ``foreign_seconds`` is what a row of another source takes, one that does not feed the shedder.
 
     >>> Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-6).of(kept=10_000, shed=20_000)
     1.22
@@ -20,11 +22,17 @@ class Cost:
     fixed_seconds: float
     kept_seconds: float
     shed_seconds: float = 0.0
+    foreign_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         require_not_negative("fixed_seconds", self.fixed_seconds, meaning="the cost of a batch without tuples")
         require_not_negative("kept_seconds", self.kept_seconds, meaning="the cost of a tuple that survives")
         require_not_negative("shed_seconds", self.shed_seconds, meaning="the cost of reading a tuple and dropping it")
+        require_not_negative("foreign_seconds", self.foreign_seconds, meaning="the cost of a row of another source")
+
+    def beside(self, foreign: float) -> Cost:
+        """Cost of a batch that also holds so many rows of other sources: for our rows, those are a fixed cost."""
+        return replace(self, fixed_seconds=self.fixed_seconds + self.foreign_seconds * foreign, foreign_seconds=0.0)
 
     def of(self, *, kept: float, shed: float) -> float:
         """Seconds that a batch of this many kept and shed tuples takes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from penstock.model.load import Cost
+from penstock.model.forecast import Forecast
 from penstock.model.quality import LatencyGraph
 from penstock.policy.plan_table import PlanTable, TableRow
 
@@ -29,9 +29,8 @@ def best_target(
     table: PlanTable,
     latency: Mapping[str, LatencyGraph],
     *,
-    cost: Cost,
+    forecast: Forecast,
     tuples_per_second: float,
-    headroom: float,
     least_seconds: float = 0.5,
 ) -> Target:
     """Choose the target, among those between the first and the last corner of the graphs.
@@ -40,25 +39,24 @@ def best_target(
     ----------
     latency
         Graphs by output; an output without one does not mind waiting.
-    cost
-        Of a batch and its tuples, as learned.
+    forecast
+        Of what a batch and its tuples cost, as learned.
     tuples_per_second
         Arrival rate.
-    headroom
-        Share of a batch's time to plan with.
 
     Examples
     --------
     Batches that cost half a second to start: waiting pays until answers lose their worth.
 
+    >>> from penstock.model.load import Cost
     >>> from penstock.model.network_plan import NetworkPlan
     >>> rows = tuple(
     ...     TableRow(index=n, work_share=1 - n / 10, plan=NetworkPlan(reason="r"), utilities={"O": 1 - n / 10})
     ...     for n in range(11)
     ... )
     >>> graph = LatencyGraph.of((2, 1.0), (12, 0.0))
-    >>> cost = Cost(fixed_seconds=0.5, kept_seconds=1e-4)
-    >>> chosen = best_target(PlanTable(rows=rows), {"O": graph}, cost=cost, tuples_per_second=20_000, headroom=0.8)
+    >>> forecast = Forecast(cost=Cost(fixed_seconds=0.5, kept_seconds=1e-4), noise=0.2, late_factor=1.25)
+    >>> chosen = best_target(PlanTable(rows=rows), {"O": graph}, forecast=forecast, tuples_per_second=20_000)
     >>> 2 <= chosen.latency_seconds <= 6
     True
     """
@@ -69,9 +67,8 @@ def best_target(
         # A tuple waits for one batch and then for its own.
         batch_seconds = seconds / 2
         offered = tuples_per_second * batch_seconds
-        spare = headroom * batch_seconds - cost.fixed_seconds - cost.shed_seconds * offered
-        per_tuple = cost.kept_seconds - cost.shed_seconds
-        share = 1.0 if per_tuple <= 0 or not offered else min(1.0, max(0.0, spare / (per_tuple * offered)))
+        kept = forecast.most_kept(offered=offered, seconds=batch_seconds, expected_seconds=batch_seconds)
+        share = kept / offered if offered else 1.0
         row = table.row_for(share)
         worth = sum(
             utility * (latency[name].utility(seconds) if name in latency else 1.0)

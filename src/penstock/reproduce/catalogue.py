@@ -116,6 +116,10 @@ FIGURES: dict[str, Entry] = {
         title="Drops at the input against drops inside, with a shared operator",
         home="penstock.reproduce.aurora03_skew:fig12",
     ),
+    "ours/control": Entry(
+        title="The controller on machines that change, against one who knows them",
+        home="penstock.reproduce.control:control",
+    ),
     "las/partitions": Entry(
         title="Two partitions of different load on Spark (not in the paper)",
         home="penstock.reproduce.las_spark:partitions",

@@ -116,10 +116,11 @@ class Engine:
             waited_seconds=now - self._decisions[-1].decided_at if self._decisions else None,
             units_by_source=(offered if self._offsets_readable else None,),
         )
-        decision = self._governor.decide(self._guidance(batch_id), demand, self._decisions)
+        cost = self._machine.next_batch(at=now, first_of_run=self._first_of_run)
+        decision = self._decide(demand, cost)
         survivors = self._machine.survivors(decision.plan, offered=offered)
         shed = offered - survivors.kept
-        seconds = self._machine.seconds(at=now, kept=survivors.kept, shed=shed, first_of_run=self._first_of_run)
+        seconds = cost.of(kept=survivors.kept, shed=shed)
         self._clock.advance(seconds)
         arrived_at = self._arrivals.arrival_seconds(np.arange(self._taken, end))
         batch = Batch(
@@ -131,6 +132,7 @@ class Engine:
             reason=decision.plan.reason,
             started_at=now,
             duration_seconds=seconds,
+            overhead_seconds=self._machine.overhead_seconds(cost),
             latency_seconds=self._clock.now - float(arrived_at[0]),
             mean_latency_seconds=self._clock.now - float(arrived_at.mean()),
             listed_offered=survivors.listed_offered,
@@ -139,7 +141,15 @@ class Engine:
         self._taken, self._first_of_run = end, False
         self._batches.append(batch)
         self._decisions.append(decision)
-        if batch_id < self._dies_at_batch:
+        self._learn(batch, demand)
+
+    def _decide(self, demand: Demand, cost: Cost) -> Decision:
+        """Plan a batch; what it will truly cost is for those who may know."""
+        del cost
+        return self._governor.decide(self._guidance(demand.batch_id), demand, self._decisions)
+
+    def _learn(self, batch: Batch, demand: Demand) -> None:
+        if batch.batch_id < self._dies_at_batch:
             self._controller.learn(batch, units_by_source=demand.units_by_source)
             self._published.append(self._controller.guidance(now=self._clock.now))
 

@@ -39,7 +39,7 @@ class Network:
     shedding
         ``"random"`` and ``"semantic"`` follow the road map, with random drops, or with drops by value where all outputs
         below have value graphs; ``"uniform"`` drops at the inputs only; ``"none"`` only counts.
-    headroom, dwell_batches, probe_tuples, grace_seconds
+    late_share, probe_tuples, grace_seconds
         See :class:`~penstock.control.governor.Governor`.
     step
         Most that the delivered share of an output falls from one row of the road map to the next.
@@ -73,8 +73,7 @@ class Network:
         checkpoint: str | StorePath,
         latency_seconds: float | None = None,
         shedding: Shedding = "random",
-        headroom: float = 0.8,
-        dwell_batches: int = 2,
+        late_share: float = 0.05,
         probe_tuples: int = 20_000,
         grace_seconds: float = 60.0,
         step: float = 0.02,
@@ -93,8 +92,7 @@ class Network:
         self.latency_chosen = latency_seconds is None
         self.governor = Governor(
             latency_seconds=DEFAULT_LATENCY_SECONDS if latency_seconds is None else latency_seconds,
-            headroom=headroom,
-            dwell_batches=dwell_batches,
+            late_share=late_share,
             probe_tuples=probe_tuples,
             grace_seconds=grace_seconds,
         )

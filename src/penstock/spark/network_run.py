@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control.cost import CostModel
 from penstock.control.network_learning import NetworkLearning, with_values
-from penstock.control.operator_cost import FIXED_SHARE
 from penstock.model.batch import Batch
 from penstock.model.load import Cost
 from penstock.model.network import Network as NetworkModel
@@ -99,7 +97,6 @@ class NetworkRun(Run):
             writer=writer,
             planner=planner,
             close_gaps=self._say_gaps,
-            cost_model=CostModel(fixed_share=FIXED_SHARE),
             tidy=partial(prune_spill, network.spill, planner.checkpoint) if network.spill is not None else None,
         )
 
@@ -230,14 +227,13 @@ class NetworkRun(Run):
         """Let the latency graphs choose, where the user did not and enough is known."""
         graphs = {o.name: o.latency for o in self._network.model.outputs if o.latency is not None}
         guidance = self._controller.guidance(now=0.0)
-        if not (self._network.latency_chosen and graphs and guidance.cost and guidance.tuples_per_second):
+        if not (self._network.latency_chosen and graphs and guidance.forecast and guidance.tuples_per_second):
             return self._latency_seconds
         chosen = best_target(
             self._table,
             graphs,
-            cost=guidance.cost,
+            forecast=guidance.forecast,
             tuples_per_second=guidance.tuples_per_second,
-            headroom=self._network.governor.headroom,
         )
         return chosen.latency_seconds
 

@@ -70,7 +70,6 @@ class PlanLog:
             "reason": decision.plan.reason,
             "decided_at": decision.decided_at,
             "expected_tuples": decision.expected_tuples,
-            "overloaded": decision.overloaded,
         }
         if decision.plan.network is not None:
             fields["network"] = decision.plan.network.to_json()
@@ -237,7 +236,6 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
                 network=NetworkPlan.from_json(entry["network"]) if entry.get("network") else None,
             ),
             expected_tuples=entry["expected_tuples"],
-            overloaded=entry["overloaded"],
         )
     except (KeyError, PenstockError) as cause:
         raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause

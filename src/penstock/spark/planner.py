@@ -39,7 +39,7 @@ class Planner:
         if (logged := log.decision(batch_id)) is not None:
             return logged
         guidance, governor = self.guidance(), self.governing()
-        recent = log.recent(batch_id, max(governor.dwell_batches, 1))
+        recent = log.recent(batch_id, 1)
         demand = self._demand(batch_id, recent[-1] if recent else None)
         return log.record(governor.decide(guidance, demand, recent))
 

@@ -17,7 +17,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.controller import Controller
-from penstock.control.cost import CostModel
 from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts
@@ -85,7 +84,6 @@ class Run:
         writer: DataStreamWriter,
         planner: Planner,
         close_gaps: Callable[[Ledger], list[Batch]],
-        cost_model: CostModel | None = None,
         tidy: Callable[[int], None] | None = None,
     ) -> None:
         self._spark = spark
@@ -97,7 +95,7 @@ class Run:
         self._ledger = Ledger(self._log.path / "ledger")
         close_gaps(self._ledger)
         self._planned_before = frozenset(self._log.batch_ids())
-        self._controller = Controller(planner.governor, resume=self._log.guidance(), model=cost_model)
+        self._controller = Controller(planner.governor, resume=self._log.guidance())
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
         self._handled = 0

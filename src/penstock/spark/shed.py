@@ -44,8 +44,8 @@ def shed(
     arrival: str | None = None,
     policy: Policy | None = None,
     weight: str = "weight",
-    headroom: float = 0.8,
-    dwell_batches: int = 2,
+    latency_of: Literal["oldest", "mean"] = "oldest",
+    late_share: float = 0.05,
     probe_tuples: int = 20_000,
     grace_seconds: float = 60.0,
     seed: int = 0,
@@ -77,7 +77,7 @@ def shed(
         What to drop under overload; :class:`~penstock.policy.baseline.Uniform` by default.
     weight
         Name of the weight column. If the stream has it already, weights multiply.
-    headroom, dwell_batches, probe_tuples, grace_seconds
+    latency_of, late_share, probe_tuples, grace_seconds
         See :class:`~penstock.control.governor.Governor`.
     seed
         Another seed keeps other rows.
@@ -112,8 +112,8 @@ def shed(
             governor=Governor(
                 latency_seconds=latency_seconds,
                 policy=policy,
-                headroom=headroom,
-                dwell_batches=dwell_batches,
+                latency_of=latency_of,
+                late_share=late_share,
                 probe_tuples=probe_tuples,
                 grace_seconds=grace_seconds,
             ),
@@ -232,7 +232,7 @@ class Shedder(Spilling):
         governor = self._planner.governor
         settings = {
             name: getattr(governor, name)
-            for name in ("latency_seconds", "headroom", "dwell_batches", "probe_tuples", "grace_seconds")
+            for name in ("latency_seconds", "latency_of", "late_share", "probe_tuples", "grace_seconds")
         }
         spark.dataSource.register(KafkaSource)
         options = {

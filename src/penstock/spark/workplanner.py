@@ -82,5 +82,4 @@ def _decision(plan: WorkPlan) -> Decision:
         decided_at=plan.decided_at,
         plan=Plan(keep=plan.keep, reason=plan.reason),
         expected_tuples=plan.expected_tuples,
-        overloaded=plan.keep < 1,
     )
