@@ -38,8 +38,8 @@ def plot_demo(outcomes: list[Outcome], path: Path, *, latency_seconds: float) ->
     latency.set_ylim(bottom=0)
     latency.set_ylabel("latency of a row (s)")
     latency.set_title("A burst of three times what Spark does: rows by time of arrival", loc="left")
-    latency.legend(frameon=False, loc="upper left")
-    latency.text(sum(burst) / 2, 0, "burst", ha="center", va="bottom", color="0.4")
+    latency.legend(frameon=False, loc="upper right")
+    latency.text(burst[0] + 0.4, 0.97, "burst", transform=latency.get_xaxis_transform(), va="top", color="0.4")
 
     phases = shed.arrivals.phases
     edges = np.cumsum([0.0, *(phase.seconds for phase in phases)])

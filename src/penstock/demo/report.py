@@ -109,7 +109,9 @@ def _answers(account: Account) -> Table:
     rows: dict[str, Callable[[AnswerFigures], str]] = {
         "nothing shed: exact": lambda told: f"{told.whole - told.whole_wrong:,} of {told.whole:,}",
         "shed: truth inside the 95 % bounds": lambda told: f"{told.bounded - told.outside:,} of {told.bounded:,}",
-        "shed: bounds, in the median": lambda told: "-" if told.median_bound is None else f"± {told.median_bound:.1%}",
+        "shed: bounds, in the median": lambda told: (
+            "-" if told.median_bound is None else f"± {100 * told.median_bound:.1f} %"
+        ),
         "shed: too few rows left for bounds": lambda told: f"{told.without_bounds:,}",
         "less than a tenth shed: not judged": lambda told: f"{told.barely_shed:,}",
     }
@@ -121,4 +123,5 @@ def _answers(account: Account) -> Table:
 
 
 def _claim(claim: Claim) -> str:
-    return f"{claim.text}: {claim.value:,.4g} ({claim.bound})"
+    value = f"{claim.value:,.0f}" if claim.value >= 1_000 else f"{claim.value:.3g}"
+    return f"{claim.text}: {value} ({claim.bound})"
