@@ -37,8 +37,9 @@ def plot_demo(outcomes: list[Outcome], path: Path, *, latency_seconds: float) ->
     latency.axhline(latency_seconds, color="tab:red", ls="--", lw=1, label=f"target {latency_seconds:g} s")
     latency.set_ylim(bottom=0)
     latency.set_ylabel("latency of a row (s)")
-    latency.set_title("A burst of three times what Spark does: rows by time of arrival", loc="left")
-    latency.legend(frameon=False, loc="upper right")
+    figure.suptitle("A burst of three times what Spark does: rows by time of arrival", x=0.01, ha="left")
+    # Above the axes, where no line is in its way.
+    latency.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
     latency.text(burst[0] + 0.4, 0.97, "burst", transform=latency.get_xaxis_transform(), va="top", color="0.4")
 
     phases = shed.arrivals.phases
