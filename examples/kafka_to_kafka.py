@@ -13,6 +13,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 from confluent_kafka import Consumer
@@ -30,7 +31,9 @@ CLICK = "id BIGINT, campaign STRING, price DOUBLE"
 HOT = (4, 1, 1, 1)
 
 
-def main(servers: str | None = None, seconds: float = 8.0, warm_up_seconds: float = 20.0) -> None:
+def main(
+    servers: str | None = None, seconds: float = 8.0, warm_up_seconds: float = 20.0, record: Path | None = None
+) -> None:
     jars = kafka_connector()
     print(jars.note or "Spark's Kafka connector is that of the installed Spark")
     spark = ps.local_session(settings={"spark.jars": str(jars)})
@@ -88,7 +91,31 @@ def main(servers: str | None = None, seconds: float = 8.0, warm_up_seconds: floa
             time.sleep(3)  # the batch without rows that follows writes what the watermark closed
         print(run.status)
         verify(servers, timetable, epoch)
+        if record:
+            burst = (warm_up_seconds + seconds, warm_up_seconds + 2 * seconds)
+            record.write_text(json.dumps(told(run.batches, epoch, burst)), encoding="utf-8")
     spark.stop()
+
+
+def told(batches: list[ps.Batch], epoch: float, burst: tuple[float, float]) -> dict:
+    """Lay out what each batch did: started, offered, kept, seconds, seconds beside its own job."""
+    return {
+        "about": "examples/kafka_to_kafka.py: seconds since the first click",
+        "latency_seconds": 5.0,
+        "trigger_seconds": 1.0,
+        "burst_seconds": burst,
+        "batches": [
+            [
+                round(batch.started_at - epoch, 2),
+                batch.offered,
+                batch.kept,
+                batch.duration_seconds,
+                batch.overhead_seconds,
+            ]
+            for batch in batches
+            if batch.offered and batch.duration_seconds and batch.started_at > epoch
+        ],
+    }
 
 
 def verify(servers: str, timetable: Arrivals, epoch: float) -> None:
@@ -142,5 +169,6 @@ if __name__ == "__main__":
         "--servers", help="addresses of a broker that has the topics 'clicks' (4 partitions) and 'answers'"
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each of the three phases")
+    parser.add_argument("--json", type=Path, help="where to write what each batch did")
     given = parser.parse_args()
-    main(given.servers, given.seconds)
+    main(given.servers, given.seconds, record=given.json)

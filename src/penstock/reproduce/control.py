@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,25 +180,30 @@ def _mean(values: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def recorded(folder: Path = TRACES) -> dict[str, Case]:
-    """Read the traces of real runs: how long each batch took, and for what.
+    """Read the traces of real runs, as ``python -m benchmarks.traces`` records them.
 
-    A trace tells how many times as long a batch took as one like it takes on the machine as it was at the end. A batch
-    of the simulation takes so many times as long as the one that ran at that second.
+    A trace tells how many times as long each batch took as one like it takes on the machine as it was at the end. A
+    batch of the simulation takes so many times as long as the one that ran at that second. What arrives is what
+    arrived: a batch takes in all that came since the one before was put together.
     """
     return {path.stem: _case(json.loads(path.read_text(encoding="utf-8"))) for path in sorted(folder.glob("*.json"))}
 
 
 def _case(trace: dict[str, Any]) -> Case:
-    batches = np.array(trace["batches"], dtype=float)
-    started, kept, shed, seconds, overhead = batches.T
+    started, offered, kept, seconds, overhead = np.array(trace["batches"], dtype=float).T
     model = CostModel()
-    for position in range(len(batches)):
-        model.learn(kept=kept[position], shed=shed[position], seconds=seconds[position])
+    for position in range(started.size):
+        model.learn(
+            kept=kept[position],
+            shed=offered[position] - kept[position],
+            seconds=seconds[position],
+            overhead_seconds=overhead[position],
+        )
     forecast = model.forecast()
     assert forecast is not None  # noqa: S101 - a trace has enough batches
     cost = forecast.cost
-    factors = seconds / np.array([cost.of(kept=k, shed=s) for k, s in zip(kept, shed, strict=True)])
-    arrivals = Arrivals.of(*((phase[0], phase[1]) for phase in trace["arrivals"]))
+    factors = seconds / np.array([cost.of(kept=k, shed=o - k) for o, k in zip(offered, kept, strict=True)])
+    overhead_share = float(np.median(overhead)) / cost.fixed_seconds
 
     def machine(seed: int) -> Machine:
         # Another seed meets the same machine a little earlier or later.
@@ -207,19 +211,15 @@ def _case(trace: dict[str, Any]) -> Case:
         return Machine(
             cost,
             slowdown=lambda at: float(factors[_at(started, at + shift)]),
-            overhead_share=float(np.median(overhead / seconds)),
+            overhead_share=min(1.0, overhead_share),
             seed=seed,
         )
 
-    return Case(machine, arrivals, _burst(trace["arrivals"]), 0.8, trace["trigger_seconds"], trace["latency_seconds"])
+    gaps = np.diff(started, prepend=0.0)
+    arrivals = Arrivals.of(*((float(gap), rows / gap) for gap, rows in zip(gaps, offered, strict=True) if gap > 0))
+    begin, end = trace["burst_seconds"]
+    return Case(machine, arrivals, (begin, end), 0.8, trace["trigger_seconds"], trace["latency_seconds"])
 
 
 def _at(started: NDArray[np.float64], seconds: float) -> int:
     return max(0, min(int(np.searchsorted(started, seconds, side="right")) - 1, started.size - 1))
-
-
-def _burst(phases: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Find the phase of the highest rate."""
-    edges = [0.0, *np.cumsum([phase[0] for phase in phases]).tolist()]
-    highest = max(range(len(phases)), key=lambda number: phases[number][1])
-    return list(pairwise(edges))[highest]
