@@ -10,7 +10,7 @@ from typing import Literal
 from penstock.control.guidance import Guidance, collecting_seconds, foreign_units, tuples_in
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, require_positive
-from penstock.model.forecast import Forecast
+from penstock.model.forecast import NOTHING_SECONDS, Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.policy.baseline import Uniform
@@ -218,7 +218,8 @@ class Governor:
         fits = at_most_seconds <= left_seconds and whole_seconds <= most_seconds
         if fits or passing:
             headroom = min(1.0, whole_seconds / at_most_seconds) if fits and whole_seconds else 1.0
-            return self.policy.decide(replace(load, available_seconds=left_seconds, headroom=headroom))
+            available_seconds = max(left_seconds, NOTHING_SECONDS)
+            return self.policy.decide(replace(load, available_seconds=available_seconds, headroom=headroom))
         if (saved_seconds := whole_seconds - bare_seconds) <= forecast.noise * whole_seconds:
             return Plan.keep_all(
                 f"{load.explain()}; dropping all would save {max(0.0, saved_seconds):.2g} s, less than the noise of "
@@ -255,6 +256,8 @@ class Governor:
         free = min(load.offered_tuples, forecast.noise * bare_seconds / per_row)
         seconds = forecast.seconds(kept=free, shed=load.offered_tuples - free)
         plan = self.policy.decide(replace(load, available_seconds=seconds, headroom=1.0))
+        if not plan.sheds:
+            return plan
         return replace(
             plan,
             reason=(
