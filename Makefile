@@ -92,12 +92,12 @@ $(CLASSES): $(STAMP)
 	@JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS $(QUICK) -XX:ArchiveClassesAtExit=$@.new" \
 	  $(BIN)/python -m tests.spark.class_archive $@ > build/classes.txt 2>&1 || { cat build/classes.txt; exit 1; }
 
-# Tests in two processes. Beside their beginning runs what is named first.
+# Tests in two processes, a file always in one of them. Beside their beginning runs what is named first.
 define BESIDE_TESTS
 @mkdir -p build; started=$$(date +%s); failed=0; \
 $(MAKE) --no-print-directory $(1) > build/beside.txt 2>&1 & beside=$$!; \
 JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS $(QUICK_JAVA)" \
-  $(BIN)/python -m pytest -q -n 2 --dist loadgroup --no-loadscope-reorder $(2) || failed=1; \
+  $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder $(2) || failed=1; \
 wait $$beside || failed=1; cat build/beside.txt; \
 took=$$(( $$(date +%s) - started )); printf 'make $@: %d:%02d\n' $$(( took / 60 )) $$(( took % 60 )); \
 exit $$failed

@@ -22,19 +22,11 @@ settings.load_profile("same")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests stay in one process, and put those on Spark and servers last, the slow ones of them first."""
+    """Put tests on Spark and servers last, and the slow ones of them first: no process is left with one at the end."""
     for item in items:
         if isinstance(item, pytest.DoctestItem) and "local_session()" in item.dtest.docstring:
             item.add_marker(pytest.mark.spark)
-        item.add_marker(pytest.mark.xdist_group(_shares(item)))
     items.sort(key=lambda item: (_has(item, "spark") or _has(item, "server"), not _has(item, "slow")))
-
-
-def _shares(item: pytest.Item) -> str:
-    """What a test has in common with others: a server, or else the fixtures of its file."""
-    if not _has(item, "server"):
-        return str(item.path)
-    return "kafka" if "broker" in item.fixturenames else "hdfs"
 
 
 def _has(item: pytest.Item, mark: str) -> bool:
