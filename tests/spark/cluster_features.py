@@ -19,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.spark.network_layout import planner_of
@@ -99,7 +98,7 @@ def concept(spark: SparkSession, folder: str) -> object:
         checkpoint=f"{folder}/checkpoint",
         row_id="value",
         key="kind",
-        policy=too_much(ps.ConceptDriven(keep=0.5)),
+        policy=ps.ConceptDriven(keep=0.5),
     )
     kept = numbers(spark).transform(shedder)
     batches = finish(shedder.start(kept.writeStream.format("parquet").option("path", f"{folder}/out")), 2)
@@ -108,9 +107,7 @@ def concept(spark: SparkSession, folder: str) -> object:
 
 def outputs(spark: SparkSession, folder: str) -> object:
     dear(Path(folder, "checkpoint", "penstock", "shed"))
-    shedder = ps.shed(
-        latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="value", policy=too_much(ps.LeastError(), 1e-3)
-    )
+    shedder = ps.shed(latency_seconds=5, checkpoint=f"{folder}/checkpoint", row_id="value", policy=ps.LeastError())
     asked = (ps.WindowAggregate(name="every"), ps.WindowAggregate(name="tens", where="value % 10 = 0"))
     kept = numbers(spark).transform(shedder).withWatermark("timestamp", "0 seconds")
     answered = kept.transform(shedder.answers(*asked, time="timestamp", window="1 second"))
@@ -223,7 +220,6 @@ def _faulty(spark: SparkSession, folder: str, *, disturb: bool) -> list[ps.Batch
         checkpoint=f"{folder}/checkpoint",
         row_id="value",
         policy=ps.Uniform(keep=0.3),
-        headroom=1e-9,
     )
     kept = numbers(spark).transform(shedder).withColumn("tag", tag("value")).select("value", "weight", "tag.*")
     return finish(shedder.start(kept.writeStream.format("parquet").option("path", f"{folder}/out")), 3)
