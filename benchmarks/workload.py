@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import fields, replace
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -76,12 +77,15 @@ def too_much(policy: ps.Policy, headroom: float = 1e-9) -> ps.Policy:
     """Make a policy that takes every load for too much, so that it sheds whatever the machine can do."""
 
     class TooMuch(type(policy)):  # type: ignore[misc]
+        __slots__ = ()
         ONE_RATE = has_one_rate(policy)
 
         def decide(self, load: Load) -> Plan:
             return super().decide(replace(load, headroom=headroom))
 
-    return TooMuch(**{field.name: getattr(policy, field.name) for field in fields(policy)})  # type: ignore[arg-type]
+    made = copy(policy)
+    object.__setattr__(made, "__class__", TooMuch)  # policies are frozen
+    return made
 
 
 def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps.Spill | None = None) -> ps.Shedder:

@@ -94,7 +94,8 @@ def test_a_burst_of_fifty_times_is_met_in_its_first_batch(tmp_path):
     planner = planner_at(tmp_path, tuples=15_000)
     assert planner.decide(0).plan.keep == 1.0
     (tmp_path / "offsets" / "1").write_text('v1\n{"batchTimestampMs":1000}\n{"tuples":765000}')
-    assert planner.decide(1).plan.keep == pytest.approx(20_000 / 750_000, rel=0.01)
+    # With a margin of 1.25, batches of 5 s / 2.25 leave one another enough: 22,222 rows at 100 µs.
+    assert planner.decide(1).plan.keep == pytest.approx(22_222 / 750_000, rel=0.01)
 
 
 def test_rates_for_many_keys_take_a_bounded_table(tmp_path):

@@ -49,7 +49,7 @@ def test_a_batch_is_planned_from_the_table_and_never_replanned(tmp_path):
     table = road_map_table(RoadMap.build(network()))
     made.publish(table, latency_seconds=4.0, shedding="random")
     decision = made.decide(0)
-    assert decision.overloaded
+    assert decision.plan.sheds
     assert decision.plan.keep <= 0.2  # two of ten seconds fit
     assert decision.plan.network is not None
     assert decision.plan.network.sheds
@@ -62,7 +62,7 @@ def test_the_latency_target_of_the_table_is_in_force(tmp_path):
     made = planner(tmp_path)
     made.publish(road_map_table(RoadMap.build(network())), latency_seconds=40.0, shedding="random")
     assert made.governing().latency_seconds == 40.0
-    assert not made.decide(0).overloaded
+    assert not made.decide(0).plan.sheds
 
 
 def test_without_a_table_everything_is_kept(tmp_path):

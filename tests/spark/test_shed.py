@@ -68,7 +68,7 @@ def test_two_drops_in_series_multiply_their_weights(spark, checkpoint, tmp_path)
 def test_a_plan_changes_in_the_running_query_without_a_restart(spark, checkpoint):
     """Four thousand rows fit; from the second batch on there are a hundred times as many, and the plan follows."""
     known_costs(checkpoint)
-    shedder = ps.shed(latency_seconds=30, checkpoint=checkpoint, row_id="value", policy=ps.Uniform(keep=0.1))
+    shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id="value", policy=ps.Uniform(keep=0.1))
     copies = F.when(F.col("value") < 4_000, 1).otherwise(100)
     swelling = numbers(spark, rows_per_batch=4_000).withColumn("copy", F.explode(F.sequence(F.lit(1), copies)))
     # Without a pause between batches the next may be planned before the controller has seen the last one.
@@ -144,7 +144,7 @@ def test_null_keys_get_the_common_rate(spark, checkpoint, tmp_path):
 def test_compound_keys_are_listed_by_all_their_columns(spark, checkpoint, tmp_path):
     policy = ps.Priority(keep={ps.compound_key("1", "de"): 1.0}, min_keep=0.0)
     shedder = always_shedding(checkpoint, policy, key=["user", "country"])
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=10.0, kept_seconds=1e-4))
+    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-2))
     events = numbers(spark).selectExpr("value", "value % 2 as user", "if(value % 3 = 0, 'de', 'fr') as country")
     finish_batches(shedder.start(to_parquet(events.transform(shedder), tmp_path / "out")), 2)
     kept = spark.read.parquet(str(tmp_path / "out")).select("user", "country").distinct().collect()

@@ -93,7 +93,8 @@ def test_a_burst_whose_source_is_gone_is_made_exact_from_the_spill_alone(spark, 
     options = {"latency_seconds": 5, "checkpoint": checkpoint, "row_id": "id", "arrival": "arrived", "spill": spill}
     shedder = ps.shed(**options)
     out = str(tmp_path / "out")
-    writer = answers(events.transform(shedder)).writeStream.format("parquet").option("path", out)
+    kept = events.withWatermark("arrived", "1 second").transform(shedder)
+    writer = answers(kept).writeStream.format("parquet").option("path", out)
     run = shedder.start(writer.trigger(processingTime="1 second"))
     for _ in run.watch():
         if run.status.offered == arrivals.total_tuples:
