@@ -64,8 +64,9 @@ def test_after_growing_twentyfold_a_stream_that_fits_is_kept_whole_from_the_thir
     grown = between(batches, 10.5)
 
     assert latencies(batches).max() < 0.8
-    # At worst 600 rows are thought to take 0.6 s, all of it for them: in the 4 s that are left, 3,000 with a margin.
-    assert all(batch.kept > 3_000 for batch in grown[:2])
+    # At worst 600 rows are thought to take 0.6 s, all of it for them: in the 4 s that are left, 2,500 with a margin of
+    # six tenths.
+    assert all(batch.kept > 2_500 for batch in grown[:2])
     assert [batch.batch_id for batch in grown[2:] if batch.shed] == []
 
 
@@ -117,7 +118,7 @@ def test_the_margin_follows_the_noise(noise):
     assert np.mean(np.concatenate([latencies(burst) for burst in bursts]) > 1) <= 0.05
     # Half of a batch's time and more is used on the noisiest machine, nearly all of it on a quiet one.
     used = np.mean([batch.duration_seconds / 2.5 for burst in bursts for batch in burst])
-    assert used > {0.05: 0.9, 0.2: 0.75, 0.4: 0.55}[noise]
+    assert used > {0.05: 0.88, 0.2: 0.75, 0.4: 0.55}[noise]
 
 
 @pytest.mark.parametrize("seed", range(5))

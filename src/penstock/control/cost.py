@@ -22,6 +22,7 @@ NOISE = 0.2  # relative spread of the durations of equal batches, as measured on
 NOISE_BATCHES = 3.0  # how many batches that weighs
 FIXED_SHARE, FIXED_SPREAD = 0.5, 0.5  # of the shortest batch, what it would take without rows
 SHED_SHARE, SHED_SHARE_SPREAD = 0.05, 0.1  # dropping a row against keeping it
+UNSEEN_SHARE = 0.1  # of a batch's time, that may be the rows' though the fit says otherwise
 FOREIGN_SPREAD = 1.0  # a row of a source that is not shed, in units of a kept one; believed to be free
 
 
@@ -221,6 +222,9 @@ class CostModel:
         # From the unknowns of the fit to (fixed, kept): only these two are guessed.
         known = np.array([[1.0, 0.0, 0.0, 0.0], [0.0, 2 / unit, 1 / unit, 0.0]])
         covariance = known @ np.linalg.pinv(system.T @ system) @ known.T * noise**2
+        # A machine that gets faster while batches grow hides what their rows cost. So far beyond the largest batch the
+        # fit is not to be trusted, however well it fits.
+        covariance[1, 1] += (UNSEEN_SHARE * typical_seconds / max(float(kept.max()), 1.0)) ** 2
         fixed, dropping, working, aside = found.tolist()
         per_row = np.array([fixed, (2 * dropping + working) / unit, dropping / unit, aside / foreign_unit])
         return Fit(per_row, covariance, noise)

@@ -211,7 +211,8 @@ class Governor:
         at_most_seconds = forecast.at_most(kept=expected, shed=0)
         # What piled up during a stall is no overload, if it can be expected to end in time, and leaves the next batch
         # time: to shed that would answer a moment that has passed.
-        passing = whole_seconds <= min(left_seconds, self.CALM * self.batch_seconds)
+        expected_in_time = whole_seconds <= min(left_seconds, self.CALM * self.batch_seconds)
+        passing = expected_in_time and at_most_seconds <= GUESSED * left_seconds
         # While load is shed, no batch takes more than its share: one that did would leave the next one less, and rates
         # would swing around what the machine can do.
         most_seconds = self.batch_seconds if recent and recent[-1].plan.sheds else left_seconds
@@ -296,8 +297,8 @@ class Governor:
         most_seconds = seconds * max(1.0, expected / kept)
         if forecast.at_most(kept=expected, shed=0) <= most_seconds * forecast.late_factor * GUESSED:
             return forecast
-        slower = most_seconds / max(forecast.seconds(kept=expected, shed=0), most_seconds)
-        return replace(forecast.scaled(slower), fixed_variance=0.0, kept_variance=0.0, covariance=0.0)
+        worst = replace(forecast.cost, fixed_seconds=0.0, kept_seconds=most_seconds / expected)
+        return replace(forecast, cost=worst, fixed_variance=0.0, kept_variance=0.0, covariance=0.0)
 
     def _probe(self, guidance: Guidance | None, expected: float, last: tuple[float, float, float] | None) -> Plan:
         """Bound the first batches, when nobody knows yet what a row costs."""

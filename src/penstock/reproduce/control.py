@@ -218,7 +218,7 @@ def _case(trace: dict[str, Any]) -> Case:
     gaps = np.diff(started, prepend=0.0)
     arrivals = Arrivals.of(*((float(gap), rows / gap) for gap, rows in zip(gaps, offered, strict=True) if gap > 0))
     begin, end = trace["burst_seconds"]
-    return Case(machine, arrivals, (begin, end), 0.8, trace["trigger_seconds"], trace["latency_seconds"])
+    return Case(machine, arrivals, (begin, end), 0.88, trace["trigger_seconds"], trace["latency_seconds"])
 
 
 def _at(started: NDArray[np.float64], seconds: float) -> int:
