@@ -29,7 +29,7 @@ class Margin:
 
     The overruns are those of the forecasts that were really made, so they hold all that can go wrong: noise, stalls, a
     machine that changes its speed, costs that were misjudged. The share to plan with is corrected by how many batches
-    were late in the end, as in adaptive conformal inference (Gibbs and Candès 2021): whatever the machine does, the
+    were late in the end, as in adaptive conformal inference [Gibbs21]: whatever the machine does, the
     share of late batches comes out as promised in the long run.
 
     Examples
