@@ -129,6 +129,16 @@ def test_what_piled_up_during_a_stall_is_kept_if_it_can_be_expected_to_end_in_ti
     assert GOVERNOR.decide(LEARNED, overloaded).plan.sheds  # 2.4 s of 2.5 s would leave the next batch no time
 
 
+def test_what_piled_up_during_a_stall_is_kept_on_a_machine_that_stalls_often_but_not_on_a_guess():
+    stalling = replace(LEARNED, forecast=replace(FORECAST, noise=0.3, late_factor=1.7, late_seconds=1.5))
+    guessing = replace(LEARNED, forecast=replace(FORECAST, kept_variance=1e-8))
+
+    assert not GOVERNOR.decide(
+        stalling, demand(15_000, waited=3.0)
+    ).plan.sheds  # 1.5 s of 2 s, and 4 s are not ruled out
+    assert GOVERNOR.decide(guessing, demand(15_000, waited=3.0)).plan.sheds  # its rows may be twice as dear
+
+
 def test_rows_of_other_sources_take_their_time_and_are_no_rows_of_ours():
     guidance = replace(
         LEARNED,

@@ -212,7 +212,10 @@ class Governor:
         # What piled up during a stall is no overload, if it can be expected to end in time, and leaves the next batch
         # time: to shed that would answer a moment that has passed.
         expected_in_time = whole_seconds <= min(left_seconds, self.CALM * self.batch_seconds)
-        passing = expected_in_time and at_most_seconds <= GUESSED * left_seconds
+        passing = (
+            expected_in_time
+            and whole_seconds * forecast.guessed_factor(kept=expected, shed=0) <= GUESSED * left_seconds
+        )
         # While load is shed, no batch takes more than its share: one that did would leave the next one less, and rates
         # would swing around what the machine can do.
         most_seconds = self.batch_seconds if recent and recent[-1].plan.sheds else left_seconds

@@ -71,10 +71,14 @@ class Forecast:
         expected = self.seconds(kept=kept, shed=shed)
         if expected < NOTHING_SECONDS:
             return expected + self.late_seconds
+        return (expected * self.late_factor + self.late_seconds) * self.guessed_factor(kept=kept, shed=shed)
+
+    def guessed_factor(self, *, kept: float, shed: float) -> float:
+        """How many times longer than expected a batch may take because costs are guessed, noise left aside."""
+        expected = max(self.seconds(kept=kept, shed=shed), NOTHING_SECONDS)
         variance = self.fixed_variance + 2 * self.covariance * kept + self.kept_variance * kept * kept
         spread = math.sqrt(self.noise**2 + max(0.0, variance) / expected**2)
-        guessed = math.exp(min(NINETEEN_OF_TWENTY * (spread - self.noise), 10.0))
-        return (expected * self.late_factor + self.late_seconds) * guessed
+        return math.exp(min(NINETEEN_OF_TWENTY * (spread - self.noise), 10.0))
 
     def most_kept(self, *, offered: float, seconds: float, expected_seconds: float) -> float:
         """Count the rows of a batch that may be kept, so that it ends in time.
