@@ -32,13 +32,20 @@ HOT = (4, 1, 1, 1)
 
 
 def main(
-    servers: str | None = None, seconds: float = 8.0, warm_up_seconds: float = 20.0, record: Path | None = None
+    servers: str | None = None,
+    *,
+    seconds: float = 8.0,
+    warm_up_seconds: float = 20.0,
+    burst_rows_per_second: float = 50_000,
+    record: Path | None = None,
 ) -> None:
     jars = kafka_connector()
     print(jars.note or "Spark's Kafka connector is that of the installed Spark")
     spark = ps.local_session(settings={"spark.jars": str(jars)})
     # First Java compiles and costs are learned; the last phase moves the watermark past the windows that are checked.
-    timetable = Arrivals.of((warm_up_seconds, 500), (seconds, 2_000), (seconds, 50_000), (seconds, 2_000), (12, 500))
+    timetable = Arrivals.of(
+        (warm_up_seconds, 500), (seconds, 2_000), (seconds, burst_rows_per_second), (seconds, 2_000), (12, 500)
+    )
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         broker = None if servers else stack.enter_context(Broker())
@@ -169,6 +176,7 @@ if __name__ == "__main__":
         "--servers", help="addresses of a broker that has the topics 'clicks' (4 partitions) and 'answers'"
     )
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each of the three phases")
+    parser.add_argument("--burst", type=float, default=50_000, help="rows a second in the burst (default: %(default)g)")
     parser.add_argument("--json", type=Path, help="where to write what each batch did")
     given = parser.parse_args()
-    main(given.servers, given.seconds, record=given.json)
+    main(given.servers, seconds=given.seconds, burst_rows_per_second=given.burst, record=given.json)
