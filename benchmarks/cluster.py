@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.recovery import Fault, Recovery, recoveries, undisturbed
-from penstock.demo.cluster import Cluster
+from lab.servers.cluster import Cluster
 from penstock.model.batch import Batch
 from penstock.spark.ledger import Ledger
 from penstock.spark.offsets import read_entry

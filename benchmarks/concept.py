@@ -19,12 +19,12 @@ from rich.table import Table
 import penstock as ps
 from benchmarks.turns import WARM_UP_TURNS, in_turns, plain, ratios, told, triggered
 from benchmarks.workload import numbers
+from lab.reproduce.cod_replay import Replayed, replay, write_panes
+from lab.reproduce.cod_streams import routes, users
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.model.load import Load
 from penstock.model.plan import Plan
-from penstock.reproduce.cod_replay import Replayed, replay, write_panes
-from penstock.reproduce.cod_streams import routes, users
 from penstock.spark.planlog import PlanLog
 
 KEEP = 0.03

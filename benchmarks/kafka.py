@@ -27,9 +27,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
-from penstock.demo.broker import Broker
+from lab.servers.broker import Broker
+from lab.servers.producer import start_producer
 from penstock.demo.clicks import answers
-from penstock.demo.producer import start_producer
 from penstock.model.arrivals import Arrivals
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session

@@ -17,9 +17,9 @@ from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
+from lab.reproduce.skewed import column_values, data_file
+from lab.streams.replay import replay_stream
 from penstock.model.arrivals import Arrivals
-from penstock.reproduce.skewed import column_values, data_file
-from penstock.spark.replay import replay_stream
 
 SEED = 4
 COLUMNS = ("scheduling_class", "event_type", "cpu_request", "memory_request")

@@ -12,10 +12,10 @@ from rich.progress import Progress
 from rich.table import Table
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.demo.clicks import answers
 from penstock.demo.run import capacity_rows_per_second
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 
 TARGET_SECONDS = 5.0
 QUIET_SECONDS, STEP_SECONDS = 12.0, 24.0

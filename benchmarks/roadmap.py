@@ -11,12 +11,12 @@ import numpy as np
 from rich.progress import Progress
 from rich.table import Table
 
+from lab.sim.brute_force import largest_gap
+from lab.sim.workload import Workload, random_network, shared_network
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.policy.place_graph import place_graph
 from penstock.policy.places import candidate_arcs
 from penstock.policy.roadmap import RoadMap
-from penstock.sim.brute_force import largest_gap
-from penstock.sim.workload import Workload, random_network, shared_network
 
 LOOK_UPS = 2_000
 SEEDS = range(60)

@@ -28,7 +28,7 @@ from benchmarks.cluster import check, ledger_of
 from benchmarks.recovery import Fault, recoveries, recovery_table, undisturbed
 from benchmarks.soak_job import ROOT, epoch_of, switches_of
 from benchmarks.soak_kafka import soak_kafka
-from penstock.demo.cluster import Cluster
+from lab.servers.cluster import Cluster
 from penstock.model.batch import Batch
 from penstock.spark.planlog import PlanLog
 from penstock.spark.session import local_session

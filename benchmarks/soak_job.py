@@ -16,7 +16,7 @@ import penstock as ps
 from benchmarks import switches as faults
 from benchmarks.soak_plan import GRACE_SECONDS, TARGET_SECONDS, timetable
 from penstock.control.controller import Controller
-from penstock.spark.bursty import bursty_stream
+from penstock.demo.bursty import bursty_stream
 from penstock.spark.session import SHORT_BATCHES
 
 ROOT = str(Path(__file__).resolve().parents[1])

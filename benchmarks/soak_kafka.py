@@ -17,8 +17,8 @@ from rich.console import Console
 import penstock as ps
 from benchmarks.recovery import Fault, recoveries, recovery_table
 from benchmarks.soak_plan import TARGET_SECONDS
-from penstock.demo.broker import Broker
-from penstock.demo.producer import start_producer
+from lab.servers.broker import Broker
+from lab.servers.producer import start_producer
 from penstock.model.arrivals import Arrivals
 from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.offsets import read_entry

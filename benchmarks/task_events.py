@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from penstock.demo.bursty import Range
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import Range
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACE = ROOT.parent / "shared" / "data" / "google_task_events.parquet"

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from penstock.reproduce.control import TRACES
+from lab.reproduce.control import TRACES
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ import time
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 
 
 def main(seconds: float = 8.0) -> None:

@@ -20,10 +20,10 @@ from confluent_kafka import Consumer
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.demo.broker import Broker
-from penstock.demo.producer import SEED, start_producer
+from lab.servers.broker import Broker
+from lab.servers.producer import SEED, start_producer
+from penstock.demo.bursty import click_columns
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import click_columns
 from penstock.spark.packages import kafka_connector
 
 WINDOW_SECONDS = 5

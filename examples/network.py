@@ -10,8 +10,8 @@ import time
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 
 
 def main(seconds: float = 12.0, burst: float = 60_000) -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import SparkSession
 
-from penstock.demo.broker import Broker, broker_jars
+from lab.servers.broker import Broker, broker_jars
 from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.packages import kafka_connector
 

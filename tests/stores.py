@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from penstock.demo.hdfs import Hdfs
+from lab.servers.hdfs import Hdfs
 from penstock.spark.storage import folder_at
 from penstock.spark.storepath import AnyPath, StorePath
 from tests.kafka import unless_missing

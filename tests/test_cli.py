@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from penstock.cli import main
@@ -25,3 +27,9 @@ def test_the_demo_names_a_missing_java(monkeypatch, capsys, tmp_path):
 def test_a_target_that_is_no_time_is_refused():
     with pytest.raises(InvalidInputError, match="latency must be finite and above 0"):
         run_demo(seconds=60, latency_seconds=0)
+
+
+def test_without_the_lab_reproduce_says_how_to_get_it(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "lab.reproduce.command", None)
+    assert main(["reproduce", "las/fig4"]) == 2
+    assert "in a checkout of it run: make setup" in capsys.readouterr().err

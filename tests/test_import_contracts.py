@@ -16,8 +16,8 @@ CLASSIC_ONLY = frozenset({"_jvm", "_jdf", "sparkContext"})
 CLASSIC_ADAPTER = PACKAGE / "spark" / "classic.py"
 
 
-def lint_imports(source: Path) -> subprocess.CompletedProcess[str]:
-    """Check the package found in ``source`` against the contracts of pyproject.toml."""
+def lint_imports(*sources: Path) -> subprocess.CompletedProcess[str]:
+    """Check the packages found in ``sources`` against the contracts of pyproject.toml."""
     script = Path(sys.executable).with_name("lint-imports")
     assert script.exists(), f"{script} is missing; run: make setup"
     return subprocess.run(
@@ -25,8 +25,8 @@ def lint_imports(source: Path) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        cwd=source,
-        env=os.environ | {"PYTHONPATH": str(source), "COLUMNS": "100", "NO_COLOR": "1"},
+        cwd=sources[0],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, sources)), "COLUMNS": "100", "NO_COLOR": "1"},
     )
 
 
@@ -42,32 +42,35 @@ def classic_only_names(code: str) -> list[tuple[int, str]]:
 
 
 def test_the_import_contracts_hold():
-    linted = lint_imports(PACKAGE.parent)
+    linted = lint_imports(ROOT, PACKAGE.parent)
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("spark", "penstock.sim"),
-        ("sim", "penstock.spark"),
+        ("spark", "lab.sim"),
+        ("demo", "lab.servers"),
         ("policy", "penstock.control"),
         ("policy", "penstock.estimate"),
         ("sketch", "penstock.policy"),
         ("model", "penstock.sketch"),
         ("control", "penstock"),
         ("model", "pyspark"),
-        ("sim", "pyspark.sql"),
         ("policy", "penstock.testing"),
         ("dashboard", "pyspark"),
     ],
 )
 def test_the_import_contracts_refuse(tmp_path, importer, imported):
     package = tmp_path / "penstock"
-    for name in ("model", "sketch", "policy", "estimate", "control", "sim", "spark", "dashboard"):
+    for name in ("model", "sketch", "policy", "estimate", "control", "spark", "demo", "dashboard"):
         (package / name).mkdir(parents=True)
         (package / name / "__init__.py").touch()
-    (package / "__init__.py").write_text("import penstock.spark\nimport penstock.sim\n")
+    (package / "__init__.py").write_text("import penstock.spark\n")
+    for name in ("sim", "servers"):
+        (tmp_path / "lab" / name).mkdir(parents=True)
+        (tmp_path / "lab" / name / "__init__.py").touch()
+    (tmp_path / "lab" / "__init__.py").touch()
     (package / "testing.py").write_text("import pyspark\n")
     (package / importer / "planted.py").write_text(f"import {imported}\n")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from penstock import __version__
-from penstock.model.errors import PenstockError
+from penstock.model.errors import EnvironmentMissingError, PenstockError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,11 +42,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.set_defaults(run=_demo)
 
-    from penstock.reproduce.command import add_arguments
-
-    reproduce = commands.add_parser("reproduce", help="compute the papers' figures again")
-    add_arguments(reproduce)
-    reproduce.set_defaults(run=_reproduce)
+    reproduce = commands.add_parser("reproduce", help="compute the papers' figures again, in a checkout")
+    try:
+        from lab.reproduce.command import add_arguments, run
+    except ImportError:
+        reproduce.add_argument("rest", nargs="*", metavar="...")
+        reproduce.set_defaults(run=_no_lab)
+    else:
+        add_arguments(reproduce)
+        reproduce.set_defaults(run=run)
 
     backfill = commands.add_parser("backfill", help="make the answers of a burst exact afterwards (docs/backfill.md)")
     backfill.add_argument(
@@ -84,7 +88,8 @@ def _demo(chosen: argparse.Namespace) -> int:
     return 0 if held else 1
 
 
-def _reproduce(chosen: argparse.Namespace) -> int:
-    from penstock.reproduce.command import run
-
-    return run(chosen)
+def _no_lab(_: argparse.Namespace) -> int:
+    raise EnvironmentMissingError(
+        "the figures are computed by the package lab, which is in Penstock's repository and not in its wheel; in a "
+        "checkout of it run: make setup, then .venv/bin/penstock reproduce --list"
+    )

@@ -3,9 +3,9 @@ import json
 import numpy as np
 import pytest
 
+from penstock.demo.bursty import BurstyReader, LiveArrivals, Range
 from penstock.demo.timetable import BURST_LOAD, IN_BURST, QUIET_LOAD, next_step, phase_edges
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import BurstyReader, LiveArrivals, Range
 
 
 def written_out(seconds, rates):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.reproduce import aurora03, aurora03_loss, aurora03_skew
+from lab.reproduce import aurora03, aurora03_loss, aurora03_skew
 
 
 def test_the_worked_examples_are_what_the_paper_says():

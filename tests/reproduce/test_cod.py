@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from lab.reproduce import cod_accuracy, cod_drift, cod_streams
+from lab.reproduce.cod_error import errors_of
+from lab.reproduce.cod_join import join_errors
+from lab.reproduce.cod_replay import bootstrapped_mean, replay, write_panes
 from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
-from penstock.reproduce import cod_accuracy, cod_drift, cod_streams
-from penstock.reproduce.cod_error import errors_of
-from penstock.reproduce.cod_join import join_errors
-from penstock.reproduce.cod_replay import bootstrapped_mean, replay, write_panes
 
 
 @pytest.fixture

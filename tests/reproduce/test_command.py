@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from lab.reproduce.catalogue import FIGURES, Entry
+from lab.reproduce.figure import Figure, Series
 from penstock.cli import main
-from penstock.reproduce.catalogue import FIGURES, Entry
-from penstock.reproduce.figure import Claim, Figure, Series
+from penstock.model.claim import Claim
 
 PNG = b"\x89PNG\r\n"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.reproduce.control import CASES, CLAIRVOYANT, FEEDBACK, PENSTOCK, control, recorded
+from lab.reproduce.control import CASES, CLAIRVOYANT, FEEDBACK, PENSTOCK, control, recorded
 
 
 def test_every_machine_has_its_claims_and_every_pilot_its_bars():

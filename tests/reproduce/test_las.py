@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from penstock.reproduce import las20, las_phases, las_spark
-from penstock.reproduce.catalogue import FIGURES
-from penstock.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
+from lab.reproduce import las20, las_phases, las_spark
+from lab.reproduce.catalogue import FIGURES
+from lab.reproduce.las_runs import FULL_KNOWLEDGE, LAS, Point, run_points
 
 
 @pytest.mark.parametrize("name", ["fig4", "fig5", "fig6", "fig7", "fig8", "fig9"])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.reproduce.sampling03_coverage import CASES, coverage
-from penstock.reproduce.sampling03_tradeoff import QUERIES, shared_diagram, tradeoff, unshared_diagram
-from penstock.reproduce.skewed import FOLDER_VARIABLE, column_values
+from lab.reproduce.sampling03_coverage import CASES, coverage
+from lab.reproduce.sampling03_tradeoff import QUERIES, shared_diagram, tradeoff, unshared_diagram
+from lab.reproduce.skewed import FOLDER_VARIABLE, column_values
 
 
 def test_the_tradeoff_shows_three_curves_and_the_paper_has_the_least_error():

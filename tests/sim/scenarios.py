@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from lab.sim.engine import Engine
+from lab.sim.machine import Machine
 from penstock.control.governor import Governor
 from penstock.model.arrivals import Arrivals
 from penstock.model.load import Cost
-from penstock.sim.engine import Engine
-from penstock.sim.machine import Machine
 
 TARGET_SECONDS = 5.0
 # 10,000 tuples keep the machine busy for a second; a batch costs 0.2 s, and dropping a twentieth of keeping.

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from lab.sim.clock import SimulatedClock
 from penstock.model.errors import InvalidInputError
-from penstock.sim.clock import SimulatedClock
 
 
 def test_time_passes_by_steps_and_to_moments():

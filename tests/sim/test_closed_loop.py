@@ -7,13 +7,13 @@ tuple.
 import numpy as np
 import pytest
 
+from lab.sim.engine import Engine
+from lab.sim.machine import Machine
 from penstock.control.governor import Governor
 from penstock.model.arrivals import Arrivals
 from penstock.model.load import Cost
 from penstock.policy.baseline import KeepAll
 from penstock.policy.priority import Priority
-from penstock.sim.engine import Engine
-from penstock.sim.machine import Machine
 from tests.sim.scenarios import COST, NOISE, QUIET, TARGET_SECONDS, between, kept_share, latencies, run, times
 
 CAPACITY = 10_000

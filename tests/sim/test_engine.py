@@ -2,13 +2,13 @@
 
 import pytest
 
+from lab.sim.engine import Engine, simulate
+from lab.sim.machine import Machine
 from penstock.control.governor import Governor
 from penstock.model.arrivals import Arrivals
 from penstock.model.errors import InvalidInputError
 from penstock.model.load import Cost
 from penstock.policy.baseline import KeepAll
-from penstock.sim.engine import Engine, simulate
-from penstock.sim.machine import Machine
 
 WATCH_ONLY = Governor(latency_seconds=1e6, policy=KeepAll(), probe_tuples=10**9)
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from lab.sim.engine import Engine
+from lab.sim.machine import Machine
 from penstock.control.governor import Governor
 from penstock.model.arrivals import Arrivals
 from penstock.model.load import Cost
-from penstock.sim.engine import Engine
-from penstock.sim.machine import Machine
 from tests.sim.scenarios import COST, NOISE, QUIET, TARGET_SECONDS, between, latencies, run
 
 HOUR = 3600.0

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from lab.sim.machine import Machine
 from penstock.model.errors import InvalidInputError
 from penstock.model.load import Cost
 from penstock.model.plan import Plan
-from penstock.sim.machine import Machine
 
 COST = Cost(fixed_seconds=0.2, kept_seconds=1e-4, shed_seconds=1e-5)
 

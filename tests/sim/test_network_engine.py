@@ -2,13 +2,13 @@
 
 import pytest
 
+from lab.sim.network_engine import simulate
+from lab.sim.workload import Workload, random_network, rate_for_excess, shared_network
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.quality import LossTolerance
 from penstock.policy.network_policy import NetworkLoad, RoadMapPolicy
-from penstock.sim.network_engine import simulate
-from penstock.sim.workload import Workload, random_network, rate_for_excess, shared_network
 
 
 class Fixed:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from lab.sim.tuple_queue import simulate
+from lab.sim.tuple_stream import CALM_TUPLES, TupleStream, seven_phases
 from penstock.policy.constraint import AverageLatency
 from penstock.policy.density import Density
 from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.sim.tuple_queue import simulate
-from penstock.sim.tuple_stream import CALM_TUPLES, TupleStream, seven_phases
 
 TAU = AverageLatency(seconds=6.4e-3)
 STREAM = TupleStream.draw(seed=11)

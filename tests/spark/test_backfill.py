@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.cli import main
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 from tests.kafka import filled_topic
 from tests.spark.streams import finish_batches, known_costs
 

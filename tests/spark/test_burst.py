@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 from penstock.spark.measure import read_progress
 from tests.spark.streams import numbers
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.demo.cluster import Cluster
+from lab.servers.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.demo.hdfs import ASK_AGAIN
+from lab.servers.hdfs import ASK_AGAIN
 from penstock.spark.ledger import Ledger
 from penstock.spark.planlog import PlanLog
 from penstock.spark.session import SHORT_BATCHES

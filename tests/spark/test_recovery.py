@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from benchmarks.replay import survive
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 from penstock.spark.inplan import BATCH_ID
 from penstock.spark.ledger import Ledger
 from penstock.spark.storage import Folder

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import bursty_stream
 from penstock.spark.inplan import RATE_TYPE, batch_column
 from penstock.spark.planlog import PlanLog
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers

@@ -8,9 +8,9 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
 from penstock.spark import runtime
-from penstock.spark.bursty import bursty_stream
 from penstock.spark.sampler import row_hash, threshold_of
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 from tests.spark.test_backfill import a_second, all_rows, answers

@@ -8,9 +8,9 @@ import pandas as pd
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.demo.bursty import click_columns
 from penstock.model.arrivals import Arrivals
 from penstock.spark import answers as bounded
-from penstock.spark.bursty import click_columns
 
 WINDOW_SECONDS = 5
 AGGREGATES = ("clicks", "revenue")

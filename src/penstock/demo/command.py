@@ -10,12 +10,11 @@ from rich.console import Console
 
 from penstock.demo.batches import DemoBatch
 from penstock.demo.figures import account_of, moods, promises, run_figures, to_json
-from penstock.demo.plot import plot_demo
+from penstock.demo.plot import plot_demo, require_matplotlib
 from penstock.demo.report import print_batch, print_heading, print_report
 from penstock.demo.run import SEED, run_penstock, run_plain, warm_up
 from penstock.demo.timetable import BURST_LOAD, QUIET_LOAD
 from penstock.model.errors import InvalidInputError, require_positive
-from penstock.reproduce.plot import require_matplotlib
 from penstock.spark.session import local_session
 
 CORES = 2

@@ -15,7 +15,7 @@ from penstock.demo.batches import DemoBatch
 from penstock.demo.clicks import AGGREGATES
 from penstock.demo.run import Outcome, ShedOutcome
 from penstock.demo.timetable import PHASES, phase_edges
-from penstock.reproduce.figure import Claim
+from penstock.model.claim import Claim
 
 CONFIDENCE = 0.95
 # Each of the two aggregates is tested at one in 10,000. Bounds of answers that rest on little more than 100 rows hold

@@ -8,9 +8,18 @@ import numpy as np
 
 from penstock.demo.run import Outcome
 from penstock.demo.timetable import phase_edges
-from penstock.reproduce.plot import require_matplotlib
+from penstock.model.errors import EnvironmentMissingError
 
 COLOURS = ("tab:orange", "tab:blue")
+
+
+def require_matplotlib() -> None:
+    """Refuse to go on without matplotlib, before anything is computed in vain."""
+    try:
+        import matplotlib as mpl
+    except ImportError as cause:
+        raise EnvironmentMissingError("plots need an extra package; run: pip install 'penstock[plot]'") from cause
+    mpl.use("Agg")
 
 
 def plot_demo(outcomes: list[Outcome], path: Path, *, latency_seconds: float) -> None:

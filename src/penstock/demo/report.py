@@ -10,7 +10,7 @@ from rich.text import Text
 
 from penstock.demo.batches import DemoBatch
 from penstock.demo.figures import Account, AnswerFigures, Percentile, PhaseFigures, RunFigures
-from penstock.reproduce.figure import Claim
+from penstock.model.claim import Claim
 
 # One mark of the bar per second of latency.
 BAR_SECONDS = 15

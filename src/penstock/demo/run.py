@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.demo.batches import POLL_SECONDS, DemoBatch, follow, kept_shares, latencies, on_stream
+from penstock.demo.bursty import LiveArrivals, bursty_stream
 from penstock.demo.clicks import AGGREGATES, answers, answers_with_bounds, truth
 from penstock.demo.speed import Speed
 from penstock.demo.timetable import next_step
 from penstock.model.arrivals import Arrivals
-from penstock.spark.bursty import LiveArrivals, bursty_stream
 from penstock.spark.runtime import Run
 from penstock.spark.shed import shed
 

@@ -1,0 +1,1 @@
+"""A broker, an HDFS and a cluster on loopback, for tests, benchmarks and examples."""

@@ -1,0 +1,1 @@
+"""Streams with a timetable, from files, and several queries on the same one."""
