@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 from benchmarks.recovery import Fault, Recovery, recoveries, undisturbed
 from lab.servers.cluster import Cluster
 from penstock.model.batch import Batch
-from penstock.spark.ledger import Ledger
-from penstock.spark.offsets import read_entry
-from penstock.spark.planlog import PlanLog
-from penstock.spark.sampler import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.sources.offsets import read_entry
+from penstock.spark.store.folder import Folder
 
 JOB = Path(__file__).resolve().parents[1] / "examples" / "cluster_job.py"
 TARGET_SECONDS = 5.0  # of the example

@@ -25,7 +25,7 @@ from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.model.load import Load
 from penstock.model.plan import Plan
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.log import PlanLog
 
 KEEP = 0.03
 POLICIES = (

@@ -33,7 +33,7 @@ from penstock.demo.clicks import answers
 from penstock.model.arrivals import Arrivals
 from penstock.spark.packages import kafka_connector
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.store.folder import Folder
 
 TARGET_SECONDS = 5.0
 QUIET_SECONDS, STEP_SECONDS = 10.0, 40.0

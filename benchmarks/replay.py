@@ -21,7 +21,7 @@ from rich.progress import track
 
 from benchmarks.replay_check import Verdict, check, planned_texts
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.store.folder import Folder
 
 
 def killed_run(folder: str, keep: float, *, after_commits: int, after_seconds: float) -> None:

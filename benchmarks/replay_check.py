@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
-from penstock.spark.ledger import Ledger
-from penstock.spark.planlog import PlanLog
-from penstock.spark.sampler import row_hash, threshold_of
-from penstock.spark.storage import Folder
+from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.store.folder import Folder
 
 ROWS_PER_BATCH = 20_000
 

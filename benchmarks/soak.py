@@ -30,7 +30,7 @@ from benchmarks.soak_job import ROOT, epoch_of, switches_of
 from benchmarks.soak_kafka import soak_kafka
 from lab.servers.cluster import Cluster
 from penstock.model.batch import Batch
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import local_session
 
 JOB = Path(__file__).with_name("soak_job.py")

@@ -21,11 +21,11 @@ from lab.servers.broker import Broker
 from lab.servers.producer import start_producer
 from penstock.model.arrivals import Arrivals
 from penstock.model.errors import EnvironmentMissingError
-from penstock.spark.offsets import read_entry
+from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.packages import kafka_connector
-from penstock.spark.sampler import row_hash, threshold_of
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.sources.offsets import read_entry
+from penstock.spark.store.folder import Folder
 
 TOPIC, PARTITIONS = "clicks", 4
 CLICK = "id BIGINT, campaign STRING, price DOUBLE"

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from penstock.spark.session import local_session
-from penstock.spark.storage import Folder
+from penstock.spark.store.folder import Folder
 
 ANSWER = ["window", "user", "survivors", "total", "squares", "tuples", "offered", "kept"]
 

@@ -21,8 +21,8 @@ from penstock.model.forecast import Forecast
 from penstock.model.load import Load
 from penstock.model.plan import Plan
 from penstock.policy.contract import has_one_rate
-from penstock.spark.measure import read_progress
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.run.progress import read_progress
 
 # The first batches of a query compile code and start workers; a stream runs for days.
 WARM_UP_BATCHES = 5

@@ -12,15 +12,17 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from lab.servers.hdfs import Hdfs
-from penstock.spark.storage import folder_at
-from penstock.spark.storepath import AnyPath, StorePath
+from penstock.spark.store.folder import folder_at
+from penstock.spark.store.paths import AnyPath, StorePath
 from tests.kafka import unless_missing
 
 BUCKET = "penstock"
 
 # Processes that know nothing of this one, forked from one that has done the imports, which take seconds.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["penstock.spark.planner", "penstock.spark.s3", "penstock.spark.webhdfs"])
+PROCESSES.set_forkserver_preload(
+    ["penstock.spark.plan.planner", "penstock.spark.store.s3", "penstock.spark.store.hdfs"]
+)
 
 
 @pytest.fixture(scope="session")

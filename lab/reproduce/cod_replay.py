@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lab.reproduce.cod_streams import Stream
 from penstock.policy.contract import Policy
 from penstock.policy.groups import Floats
-from penstock.spark.windows import shed_windows
+from penstock.spark.windows.shedding import shed_windows
 
 ANSWER = "key STRING, answer DOUBLE"
 GIVES_UP_SECONDS = 400.0

@@ -17,7 +17,7 @@ from lab.servers.broker import free_ports
 from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.java import java_command, require_java
 from penstock.spark.packages import cache, fetch
-from penstock.spark.storepath import StorePath
+from penstock.spark.store.paths import StorePath
 
 # Hadoop's small cluster looks for its folder with assertions of JUnit.
 JUNIT = "org.junit.jupiter:junit-jupiter-api:5.13.4"

@@ -21,8 +21,8 @@ from lab.streams.timetable import release, timetable_stream
 from penstock.model.batch import Batch
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.daemon import SETTINGS
-from penstock.spark.measure import read_progress
 from penstock.spark.operator import OperatorRun, operator
+from penstock.spark.run.progress import read_progress
 from penstock.spark.session import local_session
 
 PLAIN = "plain Spark"

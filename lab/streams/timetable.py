@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from penstock.spark.storage import Folder
+from penstock.spark.store.folder import Folder
 
 SOURCE = "penstock_timetable"
 SCHEMA = "id BIGINT, arrived TIMESTAMP, key BIGINT, cost_seconds DOUBLE"

@@ -33,23 +33,23 @@ if TYPE_CHECKING:
     from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
     from penstock.policy.roadmap import RoadMap
-    from penstock.spark.answers import avg, count, count_distinct, quantile, sum, variance
-    from penstock.spark.backfill import Backfilled
-    from penstock.spark.backfill_windows import backfill_windows
+    from penstock.spark.answers.aggregates import avg, count, count_distinct, quantile, sum, variance
+    from penstock.spark.answers.outputs import WindowAggregate
+    from penstock.spark.backfill.answers import Backfilled
+    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.backfill.windows import backfill_windows
+    from penstock.spark.judge.sampling import compound_key
     from penstock.spark.network import Network
-    from penstock.spark.network_backfill import NetworkBackfilled
-    from penstock.spark.network_run import NetworkRun
-    from penstock.spark.network_status import OutputStatus
     from penstock.spark.network_stream import Stream
     from penstock.spark.operator import Operator, OperatorRun, operator
-    from penstock.spark.outputs import WindowAggregate
-    from penstock.spark.runtime import Run, Status
-    from penstock.spark.sampler import compound_key
+    from penstock.spark.run.handle import Run, Status
+    from penstock.spark.run.network import NetworkRun
+    from penstock.spark.run.network_counts import OutputStatus
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
-    from penstock.spark.spill import Spill
-    from penstock.spark.storepath import StorePath
-    from penstock.spark.windows import join_pairs, shed_join, shed_windows
+    from penstock.spark.spill.options import Spill
+    from penstock.spark.store.paths import StorePath
+    from penstock.spark.windows.shedding import join_pairs, shed_join, shed_windows
 
 __version__ = "0.1.0"
 
@@ -125,7 +125,7 @@ __all__ = [
 # should not wait for the rest of it.
 _HOMES = {
     "AverageLatency": "penstock.policy.constraint",
-    "Backfilled": "penstock.spark.backfill",
+    "Backfilled": "penstock.spark.backfill.answers",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
@@ -148,47 +148,47 @@ _HOMES = {
     "MaximumLatency": "penstock.policy.constraint",
     "Network": "penstock.spark.network",
     "NetworkPlan": "penstock.model.network_plan",
-    "NetworkBackfilled": "penstock.spark.network_backfill",
-    "NetworkRun": "penstock.spark.network_run",
+    "NetworkBackfilled": "penstock.spark.backfill.network",
+    "NetworkRun": "penstock.spark.run.network",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
     "OperatorRun": "penstock.spark.operator",
-    "OutputStatus": "penstock.spark.network_status",
+    "OutputStatus": "penstock.spark.run.network_counts",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
     "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
     "RoadMap": "penstock.policy.roadmap",
-    "Run": "penstock.spark.runtime",
+    "Run": "penstock.spark.run.handle",
     "Shedder": "penstock.spark.shed",
-    "Spill": "penstock.spark.spill",
+    "Spill": "penstock.spark.spill.options",
     "SpillError": "penstock.model.errors",
-    "Status": "penstock.spark.runtime",
+    "Status": "penstock.spark.run.handle",
     "StoreError": "penstock.model.errors",
-    "StorePath": "penstock.spark.storepath",
+    "StorePath": "penstock.spark.store.paths",
     "StrawMan": "penstock.policy.load_aware",
     "Stream": "penstock.spark.network_stream",
     "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
     "ValueGraph": "penstock.model.quality",
-    "WindowAggregate": "penstock.spark.outputs",
+    "WindowAggregate": "penstock.spark.answers.outputs",
     "WindowLatency": "penstock.policy.constraint",
-    "avg": "penstock.spark.answers",
-    "backfill_windows": "penstock.spark.backfill_windows",
-    "compound_key": "penstock.spark.sampler",
-    "count": "penstock.spark.answers",
-    "count_distinct": "penstock.spark.answers",
-    "join_pairs": "penstock.spark.windows",
+    "avg": "penstock.spark.answers.aggregates",
+    "backfill_windows": "penstock.spark.backfill.windows",
+    "compound_key": "penstock.spark.judge.sampling",
+    "count": "penstock.spark.answers.aggregates",
+    "count_distinct": "penstock.spark.answers.aggregates",
+    "join_pairs": "penstock.spark.windows.shedding",
     "local_session": "penstock.spark.session",
     "operator": "penstock.spark.operator",
-    "quantile": "penstock.spark.answers",
+    "quantile": "penstock.spark.answers.aggregates",
     "shed": "penstock.spark.shed",
-    "shed_join": "penstock.spark.windows",
-    "shed_windows": "penstock.spark.windows",
-    "sum": "penstock.spark.answers",
-    "variance": "penstock.spark.answers",
+    "shed_join": "penstock.spark.windows.shedding",
+    "shed_windows": "penstock.spark.windows.shedding",
+    "sum": "penstock.spark.answers.aggregates",
+    "variance": "penstock.spark.answers.aggregates",
 }
 
 

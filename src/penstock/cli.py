@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _backfill(chosen: argparse.Namespace) -> int:
-    from penstock.spark.backfill import run_backfill
+    from penstock.spark.backfill.answers import run_backfill
 
     done = run_backfill(chosen.build, into=chosen.into)
     print(

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
-from penstock.spark.network_layout import planner_of
-from penstock.spark.planlog import PlanLog
+from penstock.spark.compile.layout import planner_of
+from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import SHORT_BATCHES
 
 ROWS = 2_000

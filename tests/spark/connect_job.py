@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.spark.ledger import Ledger
+from penstock.spark.run.ledger import Ledger
 from tests.spark.streams import always_shedding, finish_batches, numbers
 from tests.spark.test_network import ROWS, events, overloaded, run_batches, six_outputs
 

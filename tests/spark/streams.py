@@ -10,8 +10,8 @@ import penstock as ps
 from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
-from penstock.spark.planlog import PlanLog
-from penstock.spark.storepath import StorePath, place
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.store.paths import StorePath, place
 
 COST = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.estimate.answer import estimate
 from penstock.estimate.moments import Moments
-from penstock.spark.runtime import own_error
-from penstock.spark.sampler import WHOLE, row_hash, threshold_of
+from penstock.spark.judge.sampling import WHOLE, row_hash, threshold_of
+from penstock.spark.run.handle import own_error
 
 pytestmark = pytest.mark.spark
 

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.policy.groups import GroupConcept
-from penstock.spark.blocks import HASH, KEY, TIME, VALUE, BlockFolder, Cut, gather, unpack_concept
-from penstock.spark.window_operator import Index, Span
+from penstock.spark.windows.blocks import HASH, KEY, TIME, VALUE, BlockFolder, Cut, gather, unpack_concept
+from penstock.spark.windows.stateful import Index, Span
 
 
 def table(seconds, keys, *, first=0):

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.measure import read_progress
+from penstock.spark.run.progress import read_progress
 from tests.spark.streams import numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

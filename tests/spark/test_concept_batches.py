@@ -89,8 +89,8 @@ def test_two_passes_shed_the_same_rows_on_a_replay(spark, checkpoint, tmp_path):
         F.col("id").alias("value"), F.when(F.col("id") % 100 < 95, F.lit(1)).otherwise(F.col("id")).alias("number")
     )
     from penstock.model.plan import Plan
-    from penstock.spark.flags import Marking
-    from penstock.spark.twopass import mark_by_concept
+    from penstock.spark.judge.marking import Marking
+    from penstock.spark.judge.two_passes import mark_by_concept
 
     marking = Marking(row_id=("value",), key=("number",), arrival=None, weight="weight", seed=0)
     policy = ps.ConceptDriven(keep=0.1, passes=2)
@@ -108,8 +108,8 @@ def test_two_passes_shed_the_same_rows_on_a_replay(spark, checkpoint, tmp_path):
 
 def test_rows_without_a_key_are_a_group_of_their_own(spark):
     from penstock.model.plan import Plan
-    from penstock.spark.flags import Marking
-    from penstock.spark.twopass import mark_by_concept
+    from penstock.spark.judge.marking import Marking
+    from penstock.spark.judge.two_passes import mark_by_concept
 
     events = spark.range(10_000).select(
         F.col("id").alias("value"), F.when(F.col("id") % 2 == 0, F.lit("even")).alias("parity")
@@ -125,8 +125,8 @@ def test_rows_without_a_key_are_a_group_of_their_own(spark):
 
 def test_two_passes_give_more_to_groups_whose_values_spread_more(spark):
     from penstock.model.plan import Plan
-    from penstock.spark.flags import Marking
-    from penstock.spark.twopass import count_groups
+    from penstock.spark.judge.marking import Marking
+    from penstock.spark.judge.two_passes import count_groups
 
     # Fares of one route are all alike, of another they vary tenfold; some are missing, or not numbers.
     fares = F.when(F.col("id") % 20 == 0, F.lit(None)).when(F.col("id") % 20 == 1, F.lit(float("nan")))

@@ -7,10 +7,10 @@ import pytest
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
-from penstock.spark import planner as planner_module
-from penstock.spark.planlog import PlanLog
-from penstock.spark.planner import Planner
-from penstock.spark.runtime import require_visible
+from penstock.spark.plan import planner as planner_module
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.plan.planner import Planner
+from penstock.spark.run.handle import require_visible
 from tests.stores import PROCESSES
 
 COST = ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4)
@@ -99,7 +99,7 @@ def test_a_burst_of_fifty_times_is_met_in_its_first_batch(tmp_path):
 
 
 def test_rates_for_many_keys_take_a_bounded_table(tmp_path):
-    from penstock.spark.sampler import KeyTable
+    from penstock.spark.judge.sampling import KeyTable
 
     table = KeyTable.build({f"key-{number}": 0.5 for number in range(50_000)})
     assert len(table.hashes) <= 4 * 50_000

@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from lab.servers.hdfs import ASK_AGAIN
-from penstock.spark.ledger import Ledger
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.plan.work_log import WorkLog
+from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import SHORT_BATCHES
-from penstock.spark.storage import folder_at
-from penstock.spark.worklog import WorkLog
+from penstock.spark.store.folder import folder_at
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]

@@ -7,10 +7,10 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.spark.ledger import Ledger
-from penstock.spark.offsets import read_ranges
-from penstock.spark.sampler import row_hash, threshold_of
-from penstock.spark.storage import Folder
+from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.sources.offsets import read_ranges
+from penstock.spark.store.folder import Folder
 from tests.kafka import append, consume_all, filled_topic
 from tests.spark.streams import always_shedding, finish_batches, known_costs
 

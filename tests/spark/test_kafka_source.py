@@ -5,8 +5,8 @@ import json
 import pytest
 
 import penstock as ps
-from penstock.spark.kafka import KafkaReader
-from penstock.spark.offsets import read_ranges
+from penstock.spark.sources.kafka import KafkaReader
+from penstock.spark.sources.offsets import read_ranges
 from tests.kafka import filled_topic
 
 

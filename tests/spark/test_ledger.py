@@ -2,7 +2,7 @@ import pytest
 
 from penstock.model.batch import Batch
 from penstock.model.errors import PlanLogError
-from penstock.spark.ledger import Ledger
+from penstock.spark.run.ledger import Ledger
 
 
 def batch(batch_id, kept=6, shed=4):
@@ -65,7 +65,7 @@ def test_a_batch_whose_entry_failed_halfway_or_was_only_not_confirmed_is_entered
         raise OSError("no space left, or no answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.spark.storage.Folder.append", fail)
+        patched.setattr("penstock.spark.store.folder.Folder.append", fail)
         with pytest.raises(OSError, match="no space left"):
             ledger.append(batch(1))
     assert ledger.append(batch(1)) == (written < 1)

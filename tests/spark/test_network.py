@@ -10,7 +10,7 @@ import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.forecast import Forecast
-from penstock.spark.network_layout import planner_of
+from penstock.spark.compile.layout import planner_of
 
 pytestmark = pytest.mark.spark
 

@@ -10,9 +10,9 @@ from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.policy.plan_table import PlanTable, TableRow, road_map_table
 from penstock.policy.roadmap import RoadMap
-from penstock.spark.network_plan_column import drops_row
-from penstock.spark.network_planner import NetworkPlanner
-from penstock.spark.sampler import WHOLE
+from penstock.spark.judge.sampling import WHOLE
+from penstock.spark.plan.network_column import drops_row
+from penstock.spark.plan.network_planner import NetworkPlanner
 
 ARCS = (("", "I"), ("f", "O"), ("f", "P"))
 

@@ -16,8 +16,8 @@ from penstock.cli import main
 from penstock.control.governor import Decision
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
-from penstock.spark.ledger import Ledger
-from penstock.spark.network_layout import layout_of, planner_of
+from penstock.spark.compile.layout import layout_of, planner_of
+from penstock.spark.run.ledger import Ledger
 from tests.spark.test_network import events
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

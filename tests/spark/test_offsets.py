@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from penstock.spark.offsets import (
+from penstock.spark.sources.offsets import (
     OffsetEntry,
     batch_units,
     initial_offsets,

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.model.errors import InvalidInputError, OperatorError, PlanLogError
 from penstock.sketch.hashing import NULL_ITEM, HashFamily, item_of
-from penstock.spark.ledger import Ledger
-from penstock.spark.sampler import key_hash
-from penstock.spark.workcolumns import Columns
-from penstock.spark.worktask import ITEM
+from penstock.spark.judge.sampling import key_hash
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.work.columns import Columns
+from penstock.spark.work.task import ITEM
 from tests.spark.streams import finish_batches, numbers
 from tests.spark.test_recovery import uncommit
 

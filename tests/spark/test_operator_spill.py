@@ -14,10 +14,12 @@ import penstock as ps
 from penstock.cli import main
 from penstock.control.workplan import WorkPlan
 from penstock.model.errors import OperatorError
-from penstock.spark import runtime, spillwriter, worktask
-from penstock.spark.ledger import Ledger
-from penstock.spark.storage import folder_at
-from penstock.spark.worktask import ITEM
+from penstock.spark.run import handle as runtime
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.spill import writer as spillwriter
+from penstock.spark.store.folder import folder_at
+from penstock.spark.work import task as worktask
+from penstock.spark.work.task import ITEM
 from tests.spark.streams import finish_batches, numbers
 from tests.spark.test_recovery import uncommit
 
@@ -244,7 +246,7 @@ def _task_of(worker, spill):
 
     from pyspark.sql import types as T
 
-    from penstock.spark.spillwriter import Part
+    from penstock.spark.spill.writer import Part
 
     columns = T.StructType([T.StructField("value", T.LongType())])
     part = Part.of(columns, spill=spill, planner=worker._planner, weight="weight")

@@ -12,8 +12,8 @@ from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.branches import Branch, Branches
 from penstock.model.forecast import Forecast
-from penstock.spark.outputs import interval_seconds
-from penstock.spark.planlog import PlanLog
+from penstock.spark.answers.outputs import interval_seconds
+from penstock.spark.plan.log import PlanLog
 from tests.spark.streams import finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from penstock.model.errors import PlanLogError
 from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 from penstock.model.plan import Plan
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.log import PlanLog
 
 
 def decision(batch_id, keep=0.5, key_keep=None):
@@ -111,7 +111,7 @@ def test_a_damaged_entry_is_refused_with_the_cure(tmp_path, damage, message):
 
 
 def test_an_entry_of_another_version_is_refused_with_the_cure(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.spark.planlog.VERSION", 2)
+    monkeypatch.setattr("penstock.spark.plan.log.VERSION", 2)
     PlanLog(tmp_path).record(decision(3))
     monkeypatch.undo()
     with pytest.raises(PlanLogError, match=r"has version 2, and this Penstock reads version 1; go on with"):

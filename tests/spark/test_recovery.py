@@ -12,9 +12,9 @@ import penstock as ps
 from benchmarks.replay import survive
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.inplan import BATCH_ID
-from penstock.spark.ledger import Ledger
-from penstock.spark.storage import Folder
+from penstock.spark.plan.column import BATCH_ID
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.store.folder import Folder
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F
 
 from penstock.model.plan import Plan
-from penstock.spark.sampler import (
+from penstock.spark.judge.sampling import (
     WHOLE,
     KeyTable,
     compound_key,

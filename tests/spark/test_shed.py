@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark.inplan import RATE_TYPE, batch_column
-from penstock.spark.planlog import PlanLog
+from penstock.spark.plan.column import RATE_TYPE, batch_column
+from penstock.spark.plan.log import PlanLog
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark
@@ -216,7 +216,7 @@ def test_both_mechanisms_keep_the_same_rows(spark, tmp_path):
 
 
 def test_a_function_that_runs_no_action_is_named(spark, checkpoint, monkeypatch):
-    monkeypatch.setattr("penstock.spark.eachbatch.METRICS_SECONDS", 1.0)
+    monkeypatch.setattr("penstock.spark.judge.each_batch.METRICS_SECONDS", 1.0)
     shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value")
     run = shedder.start_each_batch(numbers(spark), lambda rows, batch_id: None)
     with pytest.raises(Exception, match="ran no action on the rows of batch 0"):
@@ -279,7 +279,7 @@ def test_the_ledger_holds_every_committed_batch(spark, checkpoint):
 
 
 def test_plans_are_pruned_with_sparks_own_log(spark, checkpoint, monkeypatch):
-    monkeypatch.setattr("penstock.spark.runtime.PRUNE_EVERY_BATCHES", 5)
+    monkeypatch.setattr("penstock.spark.run.handle.PRUNE_EVERY_BATCHES", 5)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
     try:
         shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5))

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
-from penstock.spark import runtime
-from penstock.spark.sampler import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.run import handle as runtime
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 from tests.spark.test_backfill import a_second, all_rows, answers
 from tests.spark.test_recovery import ledger_of, uncommit

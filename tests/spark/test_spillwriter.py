@@ -15,15 +15,16 @@ from pyspark.sql import types as T
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
-from penstock.spark import spillfile, spillwriter
-from penstock.spark.planner import Planner
-from penstock.spark.spill import Spill
-from penstock.spark.spillfolder import SpillFolder
-from penstock.spark.spillwriter import Part
-from penstock.spark.storage import folder_at
-from penstock.spark.storedrows import stored_columns
-from penstock.spark.storefolder import store_of
-from penstock.spark.storepath import StorePath
+from penstock.spark.plan.planner import Planner
+from penstock.spark.spill import file as spillfile
+from penstock.spark.spill import writer as spillwriter
+from penstock.spark.spill.folder import SpillFolder
+from penstock.spark.spill.options import Spill
+from penstock.spark.spill.schema import stored_columns
+from penstock.spark.spill.writer import Part
+from penstock.spark.store.folder import folder_at
+from penstock.spark.store.objects import store_of
+from penstock.spark.store.paths import StorePath
 
 COLUMNS = T.StructType([T.StructField("id", T.LongType())])
 

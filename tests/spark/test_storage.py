@@ -1,7 +1,7 @@
 import errno
 import threading
 
-from penstock.spark.storage import Folder
+from penstock.spark.store.folder import Folder
 
 
 def test_only_the_first_writer_creates_a_file(tmp_path):

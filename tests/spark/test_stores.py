@@ -10,11 +10,11 @@ import requests
 import penstock as ps
 from penstock.model.batch import Batch
 from penstock.model.errors import EnvironmentMissingError, InvalidInputError, NotSupportedError, StoreError
-from penstock.spark.ledger import Ledger
-from penstock.spark.planlog import PlanLog
-from penstock.spark.storage import copy_tree, folder_at, remove_tree, require_exclusive
-from penstock.spark.storefolder import store_of
-from penstock.spark.storepath import StorePath, from_text, local_path, place, to_text
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.store.folder import copy_tree, folder_at, remove_tree, require_exclusive
+from penstock.spark.store.objects import store_of
+from penstock.spark.store.paths import StorePath, from_text, local_path, place, to_text
 from tests.spark.test_planlog import decision
 from tests.stores import race
 
@@ -118,7 +118,7 @@ def test_a_store_that_passes_conditions_over_is_refused(monkeypatch):
             self.pop(key)
 
     careless = Careless()
-    monkeypatch.setattr("penstock.spark.storefolder.store_of", lambda _: careless)
+    monkeypatch.setattr("penstock.spark.store.objects.store_of", lambda _: careless)
     with pytest.raises(NotSupportedError, match=r"lets two writers create the same file .*honours conditional writes"):
         require_exclusive(StorePath("s3a://bucket/clicks"))
 
@@ -169,7 +169,7 @@ def test_penstock_starts_without_the_packages_of_stores(monkeypatch):
         text=True,
         check=True,
     )
-    assert not {"fsspec", "requests", "s3fs", "penstock.spark.webhdfs"} & set(told.stdout.split())
-    monkeypatch.setitem(sys.modules, "penstock.spark.webhdfs", None)
+    assert not {"fsspec", "requests", "s3fs", "penstock.spark.store.hdfs"} & set(told.stdout.split())
+    monkeypatch.setitem(sys.modules, "penstock.spark.store.hdfs", None)
     with pytest.raises(EnvironmentMissingError, match=r"pip install 'penstock\[hdfs\]'"):
         folder_at(StorePath("hdfs://absent:8020/clicks")).read("0")

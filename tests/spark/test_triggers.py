@@ -10,7 +10,7 @@ from penstock.control.governor import CATCH_UP, Demand
 from penstock.control.guidance import Guidance
 from penstock.control.reading import decide_reading
 from penstock.spark.classic import catches_up
-from penstock.spark.runtime import Run
+from penstock.spark.run.handle import Run
 from tests.spark.streams import finish_batches, known_costs, numbers
 from tests.spark.test_uncontrolled import PLANNERS
 

@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.spark.ledger import Ledger
-from penstock.spark.planlog import PlanLog
-from penstock.spark.planner import Planner
-from penstock.spark.sampler import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.plan.planner import Planner
+from penstock.spark.run.ledger import Ledger
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
 pytestmark = pytest.mark.spark

@@ -8,12 +8,12 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.control.guidance import Guidance
-from penstock.spark.network_planner import NetworkPlanner
-from penstock.spark.planlog import PlanLog
-from penstock.spark.planner import Planner
-from penstock.spark.runtime import own_error
-from penstock.spark.storage import folder_at
-from penstock.spark.workplanner import WorkPlanner
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.plan.network_planner import NetworkPlanner
+from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.work_planner import WorkPlanner
+from penstock.spark.run.handle import own_error
+from penstock.spark.store.folder import folder_at
 from tests.spark.streams import finish_batches, known_costs, numbers
 
 OPTIONS = {"governor": ps.Governor(latency_seconds=5.0), "name": "shed"}

@@ -16,9 +16,9 @@ from pyspark.sql import types as T
 
 import penstock as ps
 from penstock.policy.windows import Survivors
-from penstock.spark.blocks import Stored
-from penstock.spark.storage import folder_at
-from penstock.spark.windowspill import WindowSpill, stored_windows
+from penstock.spark.spill.window_writer import WindowSpill, stored_windows
+from penstock.spark.store.folder import folder_at
+from penstock.spark.windows.blocks import Stored
 from tests.spark.test_windows import ANSWER, START, Feed, answers, finish, median_by_user, steady, windows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

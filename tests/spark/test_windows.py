@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.spark.blocks import LABELS
+from penstock.spark.windows.blocks import LABELS
 
 pytestmark = pytest.mark.spark
 

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.demo.timetable import phase_at
 from penstock.model.arrivals import Arrivals
-from penstock.spark.measure import read_progress
+from penstock.spark.run.progress import read_progress
 
 POLL_SECONDS = 0.2
 

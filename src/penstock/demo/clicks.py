@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from penstock.demo.bursty import click_columns
 from penstock.model.arrivals import Arrivals
-from penstock.spark import answers as bounded
+from penstock.spark.answers import aggregates as bounded
 
 WINDOW_SECONDS = 5
 AGGREGATES = ("clicks", "revenue")

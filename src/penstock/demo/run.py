@@ -22,7 +22,7 @@ from penstock.demo.clicks import AGGREGATES, answers, answers_with_bounds, truth
 from penstock.demo.speed import Speed
 from penstock.demo.timetable import next_step
 from penstock.model.arrivals import Arrivals
-from penstock.spark.runtime import Run
+from penstock.spark.run.handle import Run
 from penstock.spark.shed import shed
 
 SEED = 7

@@ -1,7 +1,7 @@
 """The few operations that formulas need beyond + - * and comparisons.
 
 Formulas are written once, over anything that has these operations: NumPy arrays here, Spark columns in
-``penstock.spark.answers``. So what the simulations check is what a running query computes.
+``penstock.spark.answers.aggregates``. So what the simulations check is what a running query computes.
 """
 
 from __future__ import annotations

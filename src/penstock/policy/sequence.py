@@ -61,7 +61,7 @@ def weight_of(
     """Decide on one tuple: its weight if it is kept, 0 if it is shed.
 
     The keep rate of a tuple that load-aware shedding drops is zero, and none could be weighed for it: survivors weigh 1
-    here. What a batch lost is known when it is decided as a whole; see :mod:`penstock.spark.worktask`.
+    here. What a batch lost is known when it is decided as a whole; see :mod:`penstock.spark.work.task`.
     """
     if rule == BY_DENSITY:
         return weight_by_density(shedder, window, now, cost, utility, seed, number)

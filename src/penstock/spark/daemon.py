@@ -14,7 +14,7 @@ from penstock.policy.density import Density
 from penstock.policy.load_aware import LoadAware
 from penstock.policy.sequence import TuplePolicy, decide
 from penstock.sketch.cost_pair import CostPair
-from penstock.spark import worktask  # noqa: F401 - for the workers that are forked from here
+from penstock.spark.work import task as worktask  # noqa: F401 - for the workers that are forked from here
 
 
 def preload() -> None:

@@ -12,14 +12,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from penstock.control.governor import Governor
 from penstock.model import network as model
 from penstock.model.errors import InvalidInputError, NotSupportedError
-from penstock.spark.network_steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
+from penstock.spark.compile.steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
 from penstock.spark.network_stream import Stream
-from penstock.spark.spill import Spill, to_spill
-from penstock.spark.storepath import StorePath, place
+from penstock.spark.spill.options import Spill, to_spill
+from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
-    from penstock.spark.network_backfill import NetworkBackfilled
-    from penstock.spark.network_run import NetworkRun
+    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.run.network import NetworkRun
 
 Shedding = Literal["random", "semantic", "uniform", "none"]
 SHEDDING: tuple[Shedding, ...] = ("random", "semantic", "uniform", "none")
@@ -49,7 +49,7 @@ class Network:
         Names the plan log within the checkpoint and the metrics in Spark's progress.
     spill
         Folder in which dropped rows are stored as Parquet while they are dropped, with the arc, or a
-        :class:`~penstock.spark.spill.Spill` that says more. By default they are only counted.
+        :class:`~penstock.spark.spill.options.Spill` that says more. By default they are only counted.
 
     Examples
     --------
@@ -188,7 +188,7 @@ class Network:
 
     def answers(self) -> DataFrame:
         """Compile to a streaming DataFrame with the answers of all outputs; docs/networks.md names its columns."""
-        from penstock.spark.network_compile import compile_network
+        from penstock.spark.compile.query import compile_network
 
         return compile_network(self)
 
@@ -204,7 +204,7 @@ class Network:
         output
             An output behind an aggregate.
         """
-        from penstock.spark.network_windows import assemble_windows
+        from penstock.spark.compile.panes import assemble_windows
 
         node = next((o for o in self.model.outputs if o.name == output), None)
         step = self.steps.steps.get(node.input) if node else None
@@ -223,7 +223,7 @@ class Network:
 
         >>> network.spilled().where("shed").groupBy("batch", "arc", "reason").count()  # doctest: +SKIP
         """
-        from penstock.spark.network_spilled import spilled_drops
+        from penstock.spark.spill.network_reader import spilled_drops
 
         if self.spill is None:
             raise InvalidInputError("this network has no spill; name the folder it was run with: Network(spill=...)")
@@ -248,13 +248,13 @@ class Network:
         >>> done = network.backfill(into="/data/tasks-backfill")  # doctest: +SKIP
         >>> done.correct(spark.read.parquet("/data/answers"))  # doctest: +SKIP
         """
-        from penstock.spark.network_backfill import backfill_network
+        from penstock.spark.backfill.network import backfill_network
 
         return backfill_network(self, into=into)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""
-        from penstock.spark.network_run import start_network
+        from penstock.spark.run.network import start_network
 
         return start_network(self, writer)
 

@@ -12,7 +12,7 @@ from penstock.model import network as model
 from penstock.model.error_target import MaxError
 from penstock.model.errors import InvalidInputError, NotSupportedError, require_positive
 from penstock.model.quality import LINEAR, LatencyGraph, LossTolerance, ValueGraph
-from penstock.spark.network_steps import AggregateStep, FilterStep, JoinStep, MapStep, OutputStep, Step, UnionStep
+from penstock.spark.compile.steps import AggregateStep, FilterStep, JoinStep, MapStep, OutputStep, Step, UnionStep
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network

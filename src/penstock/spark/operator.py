@@ -24,21 +24,21 @@ from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
-from penstock.spark.backfill import Backfilled
-from penstock.spark.measure import Progress
-from penstock.spark.recount import close_gaps
-from penstock.spark.runtime import LOGGER, Run, own_error
-from penstock.spark.spill import Spill, to_spill
-from penstock.spark.spilling import Spilling
-from penstock.spark.spillwriter import Part
-from penstock.spark.storage import folder_at
-from penstock.spark.storedrows import stream_columns
-from penstock.spark.storepath import StorePath, place
-from penstock.spark.workcalls import FAIL, SKIP, Calling
-from penstock.spark.workcolumns import Columns
-from penstock.spark.workmarks import WorkMarks
-from penstock.spark.workplanner import WorkPlanner
-from penstock.spark.worktask import REPORT, WorkTask, read_report
+from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.judge.work import WorkMarks
+from penstock.spark.plan.work_planner import WorkPlanner
+from penstock.spark.run.handle import LOGGER, Run, own_error
+from penstock.spark.run.progress import Progress
+from penstock.spark.run.recount import close_gaps
+from penstock.spark.spill.options import Spill, to_spill
+from penstock.spark.spill.schema import stream_columns
+from penstock.spark.spill.spilling import Spilling
+from penstock.spark.spill.writer import Part
+from penstock.spark.store.folder import folder_at
+from penstock.spark.store.paths import StorePath, place
+from penstock.spark.work.calls import FAIL, SKIP, Calling
+from penstock.spark.work.columns import Columns
+from penstock.spark.work.task import REPORT, WorkTask, read_report
 
 REMEMBERED_REPORTS = 1_000
 
@@ -97,8 +97,8 @@ def operator(
     on_error
         What to do when the function raises: ``"fail"`` fails the query, ``"skip"`` counts the row and leaves it out.
     spill
-        Folder in which rows that are not executed are stored as Parquet, or a :class:`~penstock.spark.spill.Spill` that
-        says more. By default they are only counted.
+        Folder in which rows that are not executed are stored as Parquet, or a
+        :class:`~penstock.spark.spill.options.Spill` that says more. By default they are only counted.
 
     Examples
     --------
@@ -256,7 +256,7 @@ class Operator(Spilling):
 
 
 class OperatorRun(Run):
-    """A started operator under control: a :class:`~penstock.spark.runtime.Run` that also learns costs."""
+    """A started operator under control: a :class:`~penstock.spark.run.handle.Run` that also learns costs."""
 
     _planner: WorkPlanner
 

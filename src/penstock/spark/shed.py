@@ -16,22 +16,22 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
-from penstock.spark.backfill import Backfilled
-from penstock.spark.eachbatch import EachBatch
-from penstock.spark.flags import Marking
-from penstock.spark.inplan import PlanColumns, plan_columns
-from penstock.spark.kafka import KafkaSource
+from penstock.spark.answers.metrics import OUTPUT_METRICS
+from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs
+from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.judge.each_batch import EachBatch
+from penstock.spark.judge.marking import Marking
+from penstock.spark.judge.shed import ShedMarks
 from penstock.spark.names import names_of
-from penstock.spark.output_metrics import OUTPUT_METRICS
-from penstock.spark.outputs import WindowAggregate, Windows, answer_outputs
-from penstock.spark.planner import Planner
-from penstock.spark.recount import close_gaps
-from penstock.spark.runtime import Run
-from penstock.spark.shedmarks import ShedMarks
-from penstock.spark.spill import Spill, to_spill
-from penstock.spark.spilling import Spilling
-from penstock.spark.spillwriter import spill_shed
-from penstock.spark.storepath import StorePath, place, to_text
+from penstock.spark.plan.column import PlanColumns, plan_columns
+from penstock.spark.plan.planner import Planner
+from penstock.spark.run.handle import Run
+from penstock.spark.run.recount import close_gaps
+from penstock.spark.sources.kafka import KafkaSource
+from penstock.spark.spill.options import Spill, to_spill
+from penstock.spark.spill.spilling import Spilling
+from penstock.spark.spill.writer import spill_shed
+from penstock.spark.store.paths import StorePath, place, to_text
 
 
 def shed(
@@ -63,7 +63,7 @@ def shed(
         Target from arrival to commit.
     checkpoint
         Folder of the query's checkpoint, or its address in HDFS or S3 (see
-        :class:`~penstock.spark.storepath.StorePath`); plan log and ledger live in it, so that they move with it.
+        :class:`~penstock.spark.store.paths.StorePath`); plan log and ledger live in it, so that they move with it.
     row_id
         Column or columns that identify a row (Kafka: partition and offset). The fate of a row hangs on their hash
         alone: rows with the same id survive together. By default all columns that can be hashed.
@@ -84,8 +84,8 @@ def shed(
     name
         Names the plan log within the checkpoint and the metrics in Spark's progress.
     spill
-        Folder in which shed rows are stored as Parquet while they are shed, or a :class:`~penstock.spark.spill.Spill`
-        that says more. By default they are only counted.
+        Folder in which shed rows are stored as Parquet while they are shed, or a
+        :class:`~penstock.spark.spill.options.Spill` that says more. By default they are only counted.
 
     Examples
     --------

@@ -1,0 +1,1 @@
+"""A network of operators as one streaming query."""

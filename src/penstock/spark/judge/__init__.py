@@ -1,0 +1,1 @@
+"""What marks rows as kept or shed, counts them and weighs the survivors."""

@@ -1,0 +1,1 @@
+"""Plans: the log, who makes them, and how they reach the running query."""

@@ -1,0 +1,94 @@
+"""Plan one batch, wherever that happens: on an executor inside the query, or on the driver."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.control.governor import Decision, Demand, Governor
+from penstock.control.guidance import Guidance
+from penstock.model.errors import NotSupportedError
+from penstock.spark.plan.log import PlanLog
+from penstock.spark.sources.offsets import OffsetEntry, batch_units, initial_offsets, read_entry
+from penstock.spark.store.paths import AnyPath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planner:
+    """Find the plan of a batch in the log, or make it from guidance and offsets and log it.
+
+    It travels to the executors by pickle and holds nothing but values.
+    """
+
+    # What users call it that plans are made for.
+    CALLED: ClassVar[str] = "shedder"
+
+    checkpoint: AnyPath
+    governor: Governor
+    name: str
+
+    @property
+    def log(self) -> PlanLog:
+        """The plan log, beside Spark's own logs so that it is copied, moved and deleted with them."""
+        return PlanLog(self.checkpoint / "penstock" / self.name)
+
+    def decide(self, batch_id: int) -> Decision:
+        """Return the decision for a batch; the same one however often it is asked."""
+        log = self.log
+        if (logged := log.decision(batch_id)) is not None:
+            return logged
+        guidance, governor = self.guidance(), self.governing()
+        recent = log.recent(batch_id, 1)
+        demand = self._demand(batch_id, recent[-1] if recent else None)
+        return log.record(governor.decide(guidance, demand, recent))
+
+    def guidance(self) -> Guidance:
+        """Read what the controller has learned; refuse to plan for a query that has none.
+
+        A controller publishes before it starts its query, and says when it has stopped. One that died says nothing:
+        then plans rest on what it published last, for the governor's grace.
+        """
+        guidance = self.log.guidance()
+        if guidance is not None and not guidance.stopped:
+            return guidance
+        raise NotSupportedError(
+            f"nobody controls the {self.CALLED} {self.name!r} on the checkpoint {self.checkpoint}: no batch would be "
+            "counted, nor its cost learned, and rows would be dropped blindly. Start the query with "
+            f"{self.CALLED}.start(writer), not with writer.start(). A query has room for one {self.CALLED}: where it "
+            "has two, let the other one go, or make two queries of it"
+        )
+
+    def governing(self) -> Governor:
+        """The governor that decides the next batch."""
+        return self.governor
+
+    def units_by_source(self, batch_id: int) -> tuple[float | None, ...]:
+        """Count, by source, the units that a batch reads; empty where Spark's offset log does not tell."""
+        entry = read_entry(self.checkpoint, batch_id)
+        before = read_entry(self.checkpoint, batch_id - 1) if batch_id else None
+        return self._units(before, entry, batch_id)
+
+    def _units(self, before: OffsetEntry | None, entry: OffsetEntry | None, batch_id: int) -> tuple[float | None, ...]:
+        if entry is None or (before is None and batch_id > 0):
+            return ()
+        initial = None if before else initial_offsets(self.checkpoint, entry)
+        return batch_units(before, entry, initial=initial)
+
+    def _demand(self, batch_id: int, last: Decision | None) -> Demand:
+        now = time.time()
+        entry = read_entry(self.checkpoint, batch_id)
+        before = read_entry(self.checkpoint, batch_id - 1) if batch_id else None
+        if entry and before:
+            waited_seconds: float | None = max(0.0, entry.batch_seconds - before.batch_seconds)
+        elif last and last.batch_id == batch_id - 1:
+            waited_seconds = max(0.0, now - last.decided_at)
+        else:
+            waited_seconds = None
+        return Demand(
+            batch_id=batch_id,
+            now=now,
+            started_at=entry.batch_seconds if entry else None,
+            waited_seconds=waited_seconds,
+            units_by_source=self._units(before, entry, batch_id),
+        )

@@ -1,0 +1,1 @@
+"""A running query: its handle, its progress, its ledger."""

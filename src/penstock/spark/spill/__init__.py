@@ -1,0 +1,1 @@
+"""Rows stored while they are shed."""

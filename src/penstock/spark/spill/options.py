@@ -1,0 +1,85 @@
+"""Where rows go that are shed, for a user who wants them kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from penstock.model.errors import InvalidInputError, SpillError
+from penstock.spark.store.folder import folder_at
+from penstock.spark.store.paths import AnyPath, StorePath, place
+
+# Left in the folder by whoever starts a query: a worker that does not find it sees another folder. Spark passes over
+# files whose names begin so.
+MARK = "_penstock"
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """Name a folder in which rows are stored as Parquet while they are shed.
+
+    Parameters
+    ----------
+    path
+        Folder that driver and executors see, or an address in HDFS or S3 (see
+        :class:`~penstock.spark.store.paths.StorePath`). Several queries may share it.
+    rows
+        ``"shed"`` stores what is shed; ``"all"`` stores every row, with whether it was shed, so that a backfill needs
+        nothing from the source.
+    keep_batches
+        How many of the latest batches to keep; older ones are removed from time to time. None keeps all.
+
+    Examples
+    --------
+    >>> Spill("/data/clicks-spill", rows="all", keep_batches=5_000)
+    Spill(path='/data/clicks-spill', rows='all', keep_batches=5000)
+    >>> Spill("/data/clicks-spill", rows="some")
+    Traceback (most recent call last):
+    ...
+    penstock.model.errors.InvalidInputError: rows must be 'shed' or 'all', got 'some'; it says which rows are stored
+    """
+
+    path: str | StorePath
+    rows: Literal["shed", "all"] = field(default="shed", kw_only=True)
+    keep_batches: int | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        # What a caller gives need not be what its type says.
+        path: object = self.path
+        kept: object = self.keep_batches
+        if not isinstance(path, (str, StorePath)) or not path:
+            raise InvalidInputError(f"a spill needs a folder, got {path!r}; give its path as text, as in '/data/spill'")
+        if self.rows not in ("shed", "all"):
+            raise InvalidInputError(f"rows must be 'shed' or 'all', got {self.rows!r}; it says which rows are stored")
+        if kept is not None and (not isinstance(kept, int) or isinstance(kept, bool) or kept < 1):
+            raise InvalidInputError(
+                f"keep_batches must be a whole number above 0, got {kept!r}; it says how many batches stay in the spill"
+            )
+        folder = self.folder
+        if isinstance(folder, Path):
+            for each in (folder, *folder.parents):
+                if each.exists() and not each.is_dir():
+                    raise InvalidInputError(
+                        f"the spill {folder} cannot be a folder, for {each} is a file; name another"
+                    )
+
+    @property
+    def folder(self) -> AnyPath:
+        """The folder as a path."""
+        return place(self.path)
+
+    def require_writable(self) -> None:
+        """Write to the folder once, before a query starts that depends on it."""
+        try:
+            folder_at(self.folder).replace(MARK, "rows that were shed by Penstock; see docs/backfill.md\n")
+        except OSError as cause:
+            raise SpillError(
+                f"the spill {self.folder} cannot be written ({cause}), so the query was not started; mend that, or "
+                "name another folder: spill=..."
+            ) from cause
+
+
+def to_spill(given: str | StorePath | Spill | None) -> Spill | None:
+    """Take what a user gives: a folder stands for a spill of what is shed."""
+    return given if isinstance(given, Spill) or given is None else Spill(given)

@@ -1,0 +1,1 @@
+"""Small files with atomic creation, wherever a checkpoint lies."""

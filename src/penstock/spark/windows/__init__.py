@@ -1,0 +1,1 @@
+"""User-defined functions over event-time windows, shed by concept."""

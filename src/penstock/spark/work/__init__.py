@@ -1,0 +1,1 @@
+"""Python operators: what runs in their tasks."""
