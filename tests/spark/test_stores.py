@@ -34,16 +34,16 @@ def test_of_many_processes_that_create_a_file_exactly_one_wins(anywhere):
 def test_a_folder_keeps_its_promises_wherever_it_is(anywhere):
     folder = folder_at(anywhere / "new")
     assert (folder.read("7.json"), folder.exists("7.json")) == (None, False)
-    assert (folder.ids(), folder.ages(suffix="")) == ([], {})
+    assert (folder.ids(), folder.names(), folder.ages(suffix="")) == ([], [], {})
     assert folder.create("7.json", "first — søren\n")
     assert not folder.create("7.json", "second")
     assert folder.read("7.json") == "first — søren\n"
     folder.replace("guidance.json", "old")
     folder.replace("guidance.json", "new")
     assert folder.read("guidance.json") == "new"
-    folder.append("0.jsonl", "one")
-    folder.append("0.jsonl", "two")
-    assert folder.read("0.jsonl") == "one\ntwo\n"
+    folder.replace("columns.bin", b"\x00\xff")
+    assert (folder.read_bytes("columns.bin"), folder.read_bytes("absent.bin")) == (b"\x00\xff", None)
+    assert folder.names() == ["7.json", "columns.bin", "guidance.json"]
     for name in ("10.json", "9.json"):
         folder.create(name, "")
     assert folder.ids(suffix=".json") == [7, 9, 10]
