@@ -105,7 +105,8 @@ def read_last(path: Path, batches: int) -> str:
     found = Ledger(path).frame(spark, last=LAST).toPandas()
     assert sorted(found["batch_id"]) == list(range(found["batch_id"].min(), batches + 1))
     assert len(found) == LAST
-    return f"the last {LAST:,} batches by Spark in {time.perf_counter() - started:.2f} s, its session and imports not counted; in all"
+    seconds = time.perf_counter() - started
+    return f"the last {LAST:,} batches by Spark in {seconds:.2f} s, its session and imports not counted; in all"
 
 
 PARTS: dict[str, Callable[[Path, int], str]] = {

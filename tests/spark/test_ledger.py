@@ -245,6 +245,23 @@ def test_a_listing_that_is_old_by_the_time_it_is_used_is_made_anew(tmp_path, no_
         assert ask() == answer
 
 
+def test_an_entry_that_a_listing_overlooked_is_no_gap(tmp_path, monkeypatch):
+    """A folder that changes while it is listed may show the later one of two new files alone."""
+    fill(tmp_path, range(4))
+    names, listed = Folder.names, itertools.count()
+
+    def list_while_entries_are_made(folder):
+        if next(listed):
+            return names(folder)
+        return [name for name in names(folder) if not name.startswith(("000000000001", "000000000003"))]
+
+    monkeypatch.setattr(Folder, "names", list_while_entries_are_made)
+    assert ids(Ledger(tmp_path)) == [0, 1, 2]
+    listed = itertools.count()
+    assert Ledger(tmp_path).gaps() == []
+    assert ids(Ledger(tmp_path)) == [0, 1, 2, 3]
+
+
 # --- merging
 
 
@@ -269,7 +286,8 @@ def test_merged_files_stay_for_a_while_and_are_then_removed_a_few_at_a_time(tmp_
     ledger = fill(tmp_path, [120])
     assert len(entry_files(tmp_path)) == 120 + 11 + 1 + 2 - 20
     fill_on(ledger, range(121, 128))
-    assert entry_files(tmp_path) == sorted(held(tmp_path))
+    just_merged = [Segment(first=n, last=n, count=1, span=1).name for n in range(110, 120)]
+    assert entry_files(tmp_path) == sorted([*held(tmp_path), *just_merged])
     assert ids(ledger) == list(range(128))
 
 

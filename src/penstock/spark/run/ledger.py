@@ -79,8 +79,9 @@ class Entries(ABC, Generic[E]):
         """Read the entries back in the order of their batches, ``since`` one on."""
         while True:
             try:
-                for segment in self._files.holdings():
-                    for fields in self._files.entries(segment, since=since) if segment.last >= since else ():
+                held = self._files.holdings()
+                for segment in (each for each in held if each.last >= since):
+                    for fields in self._files.entries(segment, since=since, until=held.until):
                         since = fields["batch_id"] + 1
                         yield self._checked(fields, segment)
             except MergedAwayError:
@@ -128,21 +129,21 @@ class Entries(ABC, Generic[E]):
                 continue
 
     def _frame(self, spark: SparkSession, last: int | None) -> DataFrame:
-        held = list(self._files.holdings())
-        since = self._start_of(held, last) if last is not None else 0
-        held = [segment for segment in held if segment.last >= since]
-        lines = (self._files.entries(segment, since=since) for segment in held if not segment.columnar)
+        held = self._files.holdings()
+        since, until = self._start_of(held, last) if last is not None else 0, held.until
+        wanted = [segment for segment in held if segment.last >= since]
+        lines = (self._files.entries(each, since=since, until=until) for each in wanted if not each.columnar)
         recent = spark.createDataFrame(self._files.table(list(chain.from_iterable(lines))))
-        columnar = [str(self.path / segment.name) for segment in held if segment.columnar]
+        columnar = [str(self.path / segment.name) for segment in wanted if segment.columnar]
         if not columnar:
             return recent
         older = spark.read.schema(recent.schema).parquet(*columnar)
-        return older.where(F.col("batch_id") >= since).unionByName(recent)
+        return older.where(F.col("batch_id").between(since, until)).unionByName(recent)
 
-    def _start_of(self, held: list[Segment], last: int) -> int:
+    def _start_of(self, held: Holdings, last: int) -> int:
         """Find the batch with which the last so many begin."""
-        for segment in reversed(held):
-            ids = self._files.ids(segment)
+        for segment in reversed(list(held)):
+            ids = self._files.ids(segment, until=held.until)
             if len(ids) >= last:
                 return int(ids[-last])
             last -= len(ids)
@@ -153,10 +154,9 @@ class Entries(ABC, Generic[E]):
         since = 0
         while True:
             try:
-                for segment in self._files.holdings():
-                    if segment.last < since:
-                        continue
-                    ids = self._files.ids(segment)
+                held = self._files.holdings()
+                for segment in (each for each in held if each.last >= since):
+                    ids = self._files.ids(segment, until=held.until)
                     for run in np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1):
                         if len(run) and run[-1] >= since:
                             yield int(run[0]), int(run[-1])

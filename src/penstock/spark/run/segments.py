@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,10 @@ class Segment:
 
 
 class Holdings:
-    """What the files of a folder hold between them: one segment for every range, the rest was merged into these."""
+    """What the files of a folder hold between them: one segment for every range, the rest was merged into these.
+
+    ``until`` is the last batch up to which nothing is overlooked.
+    """
 
     def __init__(self, names: Iterable[str], *, path: AnyPath) -> None:
         self._by_range: dict[tuple[int, int], Segment] = {}
@@ -86,6 +90,12 @@ class Holdings:
                 self.superseded[segment.name] = holder
             else:
                 self.add(segment)
+        self.until = self.newest
+
+    @property
+    def newest(self) -> int:
+        """The last batch of all; -1 if there is none."""
+        return max((segment.last for segment in self._by_range.values()), default=-1)
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(sorted(self._by_range.values(), key=lambda segment: segment.first))
@@ -107,7 +117,7 @@ class Holdings:
 
     def to_merge(self) -> Iterator[tuple[int, Sequence[Segment]]]:
         """Yield, narrowest first, spans with all files that are to be one: of ranges to which no new batch belongs."""
-        newest = max((segment.last for segment in self._by_range.values()), default=0)
+        newest = self.newest
         for span in SPANS[1:]:
             ranges: dict[int, list[Segment]] = {}
             for segment in self:
@@ -126,8 +136,15 @@ class SegmentFiles:
         self._maps = [field.name for field in schema if pa.types.is_map(field.type)]
 
     def holdings(self) -> Holdings:
-        """List what is there."""
-        return Holdings(self.folder.names(), path=self.path)
+        """List what is there.
+
+        A listing is no snapshot: of two files that are created meanwhile, it may have the later one alone. But it has
+        all that were there when it began, so a second one has all files before the last one of the first.
+        """
+        before = Holdings(self.folder.names(), path=self.path)
+        held = Holdings(self.folder.names(), path=self.path)
+        held.until = before.newest
+        return held
 
     def create(self, fields: Fields) -> Segment | None:
         """Store a new entry; None if its file is there already."""
@@ -151,27 +168,31 @@ class SegmentFiles:
         self.folder.replace(written.name, content)
         return written
 
-    def entries(self, segment: Segment, *, since: int = 0) -> Iterator[Fields]:
+    def entries(self, segment: Segment, *, since: int = 0, until: int | None = None) -> Iterator[Fields]:
         """Read the entries of a file in the order of their batches."""
-        if segment.columnar:
-            for table in self._groups(segment, since=since):
-                for fields in table.to_pylist():
-                    yield fields | {name: dict(fields[name] or ()) for name in self._maps}
+        if not segment.columnar:
+            found: Iterable[Fields] = self._lines(segment)
         else:
-            yield from (fields for fields in self._lines(segment) if fields["batch_id"] >= since)
+            rows = chain.from_iterable(table.to_pylist() for table in self._groups(segment, since=since))
+            found = (fields | {name: dict(fields[name] or ()) for name in self._maps} for fields in rows)
+        for fields in found:
+            if fields["batch_id"] >= since and (until is None or fields["batch_id"] <= until):
+                yield fields
 
     def find(self, segment: Segment, batch_id: int) -> Fields | None:
         """Read the entry of a batch in the file that could have it."""
         return next((each for each in self.entries(segment, since=batch_id) if each["batch_id"] == batch_id), None)
 
-    def ids(self, segment: Segment) -> npt.NDArray[np.int64]:
+    def ids(self, segment: Segment, *, until: int | None = None) -> npt.NDArray[np.int64]:
         """Read which batches have an entry in a file, in order."""
         if segment.whole:
-            return np.arange(segment.first, segment.last + 1)
-        if segment.columnar:
-            groups = [group["batch_id"].to_numpy() for group in self._groups(segment, columns=["batch_id"])]
-            return np.concatenate(groups)
-        return np.array([fields["batch_id"] for fields in self._lines(segment)], dtype=np.int64)
+            ids = np.arange(segment.first, segment.last + 1)
+        elif segment.columnar:
+            groups = self._groups(segment, columns=["batch_id"])
+            ids = np.concatenate([group["batch_id"].to_numpy() for group in groups])
+        else:
+            ids = np.array([fields["batch_id"] for fields in self._lines(segment)], dtype=np.int64)
+        return ids if until is None else ids[ids <= until]
 
     def table(self, entries: list[Fields]) -> pa.Table:
         """Lay entries out in columns."""
