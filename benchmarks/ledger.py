@@ -135,6 +135,8 @@ def main() -> None:
     started = time.perf_counter()
     if not any(path.glob("*.parquet")):
         generate(path, chosen.batches)
+    for left in path.glob("*.jsonl"):  # what an earlier run has entered
+        left.unlink()
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"{chosen.batches:,} batches, {size / 1e9:.1f} GB, generated in {time.perf_counter() - started:.0f} s")
     options = ["--batches", str(chosen.batches), "--keep", str(path)]

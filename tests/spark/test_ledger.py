@@ -339,6 +339,14 @@ def test_batches_before_between_and_after_all_others_come_in_any_order(tmp_path)
     assert [not Ledger(tmp_path).append(batch(number)) for number in order] == [True] * len(order)
 
 
+def test_a_writer_that_another_one_overtook_looks_again(tmp_path, no_grace):
+    first, second = fill(tmp_path, range(9)), Ledger(tmp_path)
+    fill_on(second, range(9, 20))
+    assert not first.append(batch(3))
+    assert first.append(batch(20))
+    assert ids(first) == list(range(21))
+
+
 def test_a_merge_that_fails_is_said_and_the_entry_is_there(tmp_path, monkeypatch, caplog):
     ledger = fill(tmp_path, range(10))
 
@@ -391,10 +399,11 @@ def test_of_a_long_ledger_no_more_is_read_than_is_asked_for(tmp_path):
 # --- damage
 
 
-def test_a_damaged_line_is_refused_with_its_place(tmp_path):
+@pytest.mark.parametrize("damage", [b"garbage", b"\xff\xfe{}", b"[]", b"{}", b'{"batch_id": 0}', b'{"batch_id": 77}'])
+def test_a_damaged_line_is_refused_with_its_place(tmp_path, damage):
     fill(tmp_path, range(11))
     file = tmp_path / "000000000000-000000000009-10-of-10.jsonl"
-    file.write_text("garbage\n" + "".join(file.read_text().splitlines(keepends=True)[1:]))
+    file.write_bytes(damage + b"\n" + b"".join(file.read_bytes().splitlines(keepends=True)[1:]))
     for ask in (lambda: ids(Ledger(tmp_path)), lambda: Ledger(tmp_path).append(batch(3))):
         with pytest.raises(PlanLogError, match=r"line 1 of the ledger .*10-of-10.jsonl cannot be read.*restore"):
             ask()

@@ -70,7 +70,10 @@ class Entries(ABC, Generic[E]):
         held = self._open() if self._held is None else self._held
         # A write that fails may have been done all the same: whoever tries again looks first.
         self._held = None
-        entered = self._enter(held, fields)
+        try:
+            entered = self._enter(held, fields)
+        except MergedAwayError:
+            return self.append(entry)
         self._held = held
         self._tidy(held)
         return entered
@@ -224,13 +227,16 @@ class Entries(ABC, Generic[E]):
                     break
                 self._files.folder.remove(self._removals[0][1])
                 self._removals.popleft()
-        except (OSError, PenstockError, MergedAwayError) as trouble:
+        except MergedAwayError:
+            # Somebody else was here: see what there is before the next entry.
+            self._held = None
+        except (OSError, PenstockError) as trouble:
             LOGGER.warning("files of the ledger in %s are not merged or removed (%s)", self.path, trouble)
 
     def _merge(self, held: Holdings, span: int, segments: list[Segment]) -> None:
         try:
             self._put(held, span, segments)
-        except (PlanLogError, MergedAwayError):
+        except PlanLogError:
             # Left as it is; what can be read of it still can.
             self._damaged.update(segment.name for segment in segments)
             raise

@@ -237,12 +237,12 @@ class SegmentFiles:
 
     def _lines(self, segment: Segment) -> list[Fields]:
         """Read a file of JSON lines. An entry that is still being written, or never was to its end, is none yet."""
-        text = self.folder.read(segment.name)
-        if text is None:
+        data = self.folder.read_bytes(segment.name)
+        if data is None:
             raise MergedAwayError(segment.name)
-        if segment.span == 1 and not text.endswith("\n"):
+        if segment.span == 1 and not data.endswith(b"\n"):
             return []
-        lines = text.splitlines()
+        lines = data.splitlines()
         found = [self._fields(line, segment, number) for number, line in enumerate(lines, start=1)]
         if len(found) != segment.count:
             raise PlanLogError(
@@ -251,7 +251,7 @@ class SegmentFiles:
             )
         return found
 
-    def _fields(self, line: str, segment: Segment, number: int) -> Fields:
+    def _fields(self, line: bytes, segment: Segment, number: int) -> Fields:
         try:
             fields = json.loads(line)
             if not segment.first <= fields["batch_id"] <= segment.last or fields.keys() != set(self.schema.names):
