@@ -291,33 +291,56 @@ def test_merged_files_stay_for_a_while_and_are_then_removed_a_few_at_a_time(tmp_
     assert ids(ledger) == list(range(128))
 
 
-@pytest.mark.parametrize("spared", range(3), ids=["before", "between", "after"])
-def test_a_crash_while_merging_doubles_and_loses_nothing(tmp_path, monkeypatch, no_grace, spared):
-    """Killed before the merged file, after it, and after some of its parts were removed."""
-    ledger = fill(tmp_path, range(10))
-    name, killed_at = ("replace", 0) if not spared else ("remove", (0, 4)[spared - 1])
-    done, does = itertools.count(), getattr(Folder, name)
+class KilledError(BaseException):
+    """The process is gone."""
 
-    class KilledError(BaseException):
-        pass
 
-    def killed(folder, *what):
-        if next(done) >= killed_at:
-            raise KilledError
-        does(folder, *what)
+def killed_at(monkeypatch, number, *, after):
+    """Have the process die before or after it has changed the disk so many times."""
+    changes = itertools.count()
 
-    with monkeypatch.context() as patched:
-        patched.setattr(Folder, name, killed)
-        with pytest.raises(KilledError):
-            ledger.append(batch(10))
-    assert ids(Ledger(tmp_path)) == list(range(11))
-    again = Ledger(tmp_path)
-    assert not again.append(batch(10))
-    assert again.append(batch(11))
-    again.append(batch(11))
-    assert entry_files(tmp_path) == sorted(held(tmp_path))
-    assert ids(again) == list(range(12))
-    assert again.gaps() == []
+    def dying(change):
+        def changed(*what):
+            this = next(changes)
+            if this == number and not after:
+                raise KilledError
+            done = change(*what)
+            if this == number:
+                raise KilledError
+            return done
+
+        return changed
+
+    for name in ("create", "replace", "remove"):
+        monkeypatch.setattr(Folder, name, dying(getattr(Folder, name)))
+
+
+@pytest.mark.parametrize("columnar_span", [10, 1_000], ids=["columns", "lines"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_writer_killed_at_any_change_of_the_disk_loses_and_doubles_nothing(
+    tmp_path, monkeypatch, no_grace, columnar_span, after
+):
+    monkeypatch.setattr("penstock.spark.run.segments.COLUMNAR_SPAN", columnar_span)
+    for number in itertools.count():
+        path, entered = tmp_path / str(number), []
+        ledger = Ledger(path)
+        try:
+            with monkeypatch.context() as patched:
+                killed_at(patched, number, after=after)
+                for batch_id in range(22):
+                    ledger.append(batch(batch_id))
+                    entered.append(batch_id)
+        except KilledError:
+            found = ids(Ledger(path))
+            assert found in (entered, list(range(len(entered) + 1)))
+            again = Ledger(path)
+            assert [again.append(batch(each)) for each in range(23)] == [each not in found for each in range(23)]
+            assert ids(again) == list(range(23))
+            assert again.gaps() == again.missing(range(23)) == []
+            assert entry_files(path) == sorted(held(path))
+        else:
+            break
+    assert number == 22 + 2 + 20  # entries, merges, and the files that were merged
 
 
 @pytest.mark.parametrize("late", LOST)
