@@ -30,6 +30,8 @@ SPANS = (1, 10, 100, 1_000, 10_000, 100_000)
 COLUMNAR_SPAN = 1_000
 # What is in memory at once when a large file is read or written.
 ROWS_PER_GROUP = 10_000
+# No batch has so high an id.
+EVER = 2**62
 
 _NAME = re.compile(r"(\d{12,})-(\d{12,})-(\d+)-of-(\d+)\.(?:jsonl|parquet)")
 CURE = "restore the file from a copy, or move it aside: batches that Spark still holds are counted again"
@@ -168,22 +170,20 @@ class SegmentFiles:
         self.folder.replace(written.name, content)
         return written
 
-    def entries(self, segment: Segment, *, since: int = 0, until: int | None = None) -> Iterator[Fields]:
+    def entries(self, segment: Segment, *, since: int = 0, until: int = EVER) -> Iterator[Fields]:
         """Read the entries of a file in the order of their batches."""
-        if not segment.columnar:
-            found: Iterable[Fields] = self._lines(segment)
+        if segment.columnar:
+            groups = self._groups(segment, since=since, until=until)
+            for fields in chain.from_iterable(group.to_pylist() for group in groups):
+                yield fields | {name: dict(fields[name] or ()) for name in self._maps}
         else:
-            rows = chain.from_iterable(table.to_pylist() for table in self._groups(segment, since=since))
-            found = (fields | {name: dict(fields[name] or ()) for name in self._maps} for fields in rows)
-        for fields in found:
-            if fields["batch_id"] >= since and (until is None or fields["batch_id"] <= until):
-                yield fields
+            yield from (fields for fields in self._lines(segment) if since <= fields["batch_id"] <= until)
 
     def find(self, segment: Segment, batch_id: int) -> Fields | None:
         """Read the entry of a batch in the file that could have it."""
-        return next((each for each in self.entries(segment, since=batch_id) if each["batch_id"] == batch_id), None)
+        return next(self.entries(segment, since=batch_id, until=batch_id), None)
 
-    def ids(self, segment: Segment, *, until: int | None = None) -> npt.NDArray[np.int64]:
+    def ids(self, segment: Segment, *, until: int = EVER) -> npt.NDArray[np.int64]:
         """Read which batches have an entry in a file, in order."""
         if segment.whole:
             ids = np.arange(segment.first, segment.last + 1)
@@ -192,7 +192,7 @@ class SegmentFiles:
             ids = np.concatenate([group["batch_id"].to_numpy() for group in groups])
         else:
             ids = np.array([fields["batch_id"] for fields in self._lines(segment)], dtype=np.int64)
-        return ids if until is None else ids[ids <= until]
+        return ids[ids <= until]
 
     def table(self, entries: list[Fields]) -> pa.Table:
         """Lay entries out in columns."""
@@ -216,8 +216,10 @@ class SegmentFiles:
             elif lines := list(self._lines(segment)):
                 yield self.table(lines)
 
-    def _groups(self, segment: Segment, *, since: int = 0, columns: list[str] | None = None) -> Iterator[pa.Table]:
-        """Read a Parquet file group by group, those that end before a batch left out."""
+    def _groups(
+        self, segment: Segment, *, since: int = 0, until: int = EVER, columns: list[str] | None = None
+    ) -> Iterator[pa.Table]:
+        """Read a Parquet file group by group, those without any of the batches left out."""
         data = self.folder.read_bytes(segment.name)
         if data is None:
             raise MergedAwayError(segment.name)
@@ -226,10 +228,12 @@ class SegmentFiles:
             if file.metadata.num_rows != segment.count or not file.schema_arrow.equals(self.schema):
                 raise ValueError(f"{file.metadata.num_rows} entries of {file.schema_arrow.names}")
             for number in range(file.metadata.num_row_groups):
-                if file.metadata.row_group(number).column(0).statistics.max < since:
+                known = file.metadata.row_group(number).column(0).statistics
+                if known.max < since or known.min > until:
                     continue
                 table = file.read_row_group(number, columns=columns)
-                yield table.slice(np.searchsorted(table["batch_id"].to_numpy(), since))
+                begin, end = np.searchsorted(table["batch_id"].to_numpy(), (since, until + 1))
+                yield table.slice(begin, end - begin)
         except (ValueError, OSError) as cause:
             raise PlanLogError(
                 f"the segment {self.path / segment.name} of the ledger cannot be read ({cause}); {CURE}"
