@@ -11,6 +11,8 @@ from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.spark.plan.log import PlanLog
+from penstock.spark.run.ledger import Ledger
+from penstock.spark.store.folder import remove_tree
 from penstock.spark.store.paths import StorePath, place
 
 COST = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
@@ -46,6 +48,14 @@ def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -
         policy=too_much(policy),
         **options,
     )
+
+
+def forget_last(ledger: Ledger, count: int) -> None:
+    """Take the last entries out of a ledger, as if the driver had been killed before they were made."""
+    kept = list(ledger.batches())[:-count]
+    remove_tree(ledger.path)
+    for batch in kept:
+        ledger.append(batch)
 
 
 def finish_batches(run: ps.Run, count: int) -> list[ps.Batch]:

@@ -12,7 +12,7 @@ from penstock.spark.plan.work_log import WorkLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import SHORT_BATCHES
 from penstock.spark.store.folder import folder_at
-from tests.spark.streams import always_shedding, finish_batches, numbers
+from tests.spark.streams import always_shedding, finish_batches, forget_last, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.server, pytest.mark.slow]
 
@@ -39,16 +39,15 @@ def start_counts(spark, checkpoint, keep, table, **trigger):
 
 
 def lose_a_commit_and_counts(checkpoint):
-    """As if the driver had been killed before its last commit, and two lines of the ledger were lost."""
+    """As if the driver had been killed before its last commit, and two entries of the ledger were lost."""
     last = folder_at(checkpoint / "commits").ids()[-1]
     folder_at(checkpoint / "commits").remove(str(last))
     for number in folder_at(checkpoint / "offsets").ids():
         if number > last:
             folder_at(checkpoint / "offsets").remove(str(number))
-    lines = folder_at(checkpoint / "penstock" / "shed" / "ledger")
-    text = lines.read("00000000.jsonl").splitlines(keepends=True)
-    lines.replace("00000000.jsonl", "".join(text[:-2]))
-    return set(folder_at(checkpoint / "commits").ids()) - Ledger(lines.path).batch_ids
+    ledger = Ledger(checkpoint / "penstock" / "shed" / "ledger")
+    forget_last(ledger, 2)
+    return set(ledger.missing(folder_at(checkpoint / "commits").ids()))
 
 
 def test_a_query_in_hdfs_sheds_stops_replays_and_goes_on_with_its_state(spark, in_hdfs):
@@ -112,6 +111,6 @@ def test_operators_and_networks_keep_their_logs_in_hdfs_too(spark, in_hdfs):
     source.filter("even", F.col("value") % 2 == 0).output("halves", columns=["value"])
     run = network.start(network.answers().writeStream.format("noop"))
     finish_batches(run, 2)
-    arcs = spark.read.json(str(run.arc_ledger_path)).select("batch_id", F.explode("arcs").alias("arc")).collect()
+    arcs = run.arc_ledger().select("batch_id", F.explode("arcs")).collect()
     assert {row.batch_id for row in arcs} >= {0, 1}
-    assert all(int(row.arc[1]) == int(row.arc[2]) + int(row.arc[3]) for row in arcs)
+    assert all(row.value.offered == row.value.kept + row.value.shed for row in arcs)

@@ -10,6 +10,7 @@ import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.forecast import Forecast
+from penstock.model.network import arc_name
 from penstock.spark.compile.layout import planner_of
 
 pytestmark = pytest.mark.spark
@@ -175,8 +176,10 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     done = run.network_batches
     assert any(arc.shed > 0 for arc in done[0].arcs)
     assert all(arc.offered == arc.kept + arc.shed >= arc.kept >= 0 for batch in done for arc in batch.arcs)
-    lines = [json.loads(line) for file in run.arc_ledger_path.glob("*.jsonl") for line in file.read_text().splitlines()]
-    assert [line["batch_id"] for line in lines] == [batch.batch.batch_id for batch in done]
+    entered = run.arc_ledger().orderBy("batch_id").collect()
+    assert [row.batch_id for row in entered] == [batch.batch.batch_id for batch in done]
+    for row, batch in zip(entered, done, strict=True):
+        assert {arc: counts.shed for arc, counts in row.arcs.items()} == {arc_name(a.arc): a.shed for a in batch.arcs}
     drops = done[0].plan.drops
     assert any(drop.ranges for drop in drops.values()) == (shedding == "semantic")
     for batch in done:

@@ -203,7 +203,7 @@ def _split(text):
 def test_a_spill_that_cannot_be_written_stops_the_query_and_nothing_is_lost(spark, checkpoint, tmp_path):
     spill = tmp_path / "spill"
     run_some(shedding(checkpoint, str(spill)), numbers(spark), 1)
-    committed = ledger_of(checkpoint).batch_ids
+    committed = list(ledger_of(checkpoint).batches())
     (query,) = spill.glob("query=*")
     query.rename(tmp_path / "aside")
     query.write_text("in the way")
@@ -211,7 +211,7 @@ def test_a_spill_that_cannot_be_written_stops_the_query_and_nothing_is_lost(spar
         ps.SpillError, match=r"cannot be spilled to .*so the batch is not committed and nothing is lost"
     ):
         run_some(shedding(checkpoint, str(spill)), numbers(spark), 2)
-    assert ledger_of(checkpoint).batch_ids == committed
+    assert list(ledger_of(checkpoint).batches()) == committed
 
     query.unlink()
     (tmp_path / "aside").rename(query)

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import requests
@@ -12,8 +13,9 @@ from penstock.model.batch import Batch
 from penstock.model.errors import EnvironmentMissingError, InvalidInputError, NotSupportedError, StoreError
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
-from penstock.spark.store.folder import copy_tree, folder_at, remove_tree, require_exclusive
-from penstock.spark.store.objects import store_of
+from penstock.spark.run.segments import Holdings
+from penstock.spark.store.folder import Folder, copy_tree, folder_at, remove_tree, require_exclusive
+from penstock.spark.store.objects import StoreFolder, store_of
 from penstock.spark.store.paths import StorePath, from_text, local_path, place, to_text
 from tests.spark.test_planlog import decision
 from tests.stores import race
@@ -34,16 +36,16 @@ def test_of_many_processes_that_create_a_file_exactly_one_wins(anywhere):
 def test_a_folder_keeps_its_promises_wherever_it_is(anywhere):
     folder = folder_at(anywhere / "new")
     assert (folder.read("7.json"), folder.exists("7.json")) == (None, False)
-    assert (folder.ids(), folder.ages(suffix="")) == ([], {})
+    assert (folder.ids(), folder.names(), folder.ages(suffix="")) == ([], [], {})
     assert folder.create("7.json", "first — søren\n")
     assert not folder.create("7.json", "second")
     assert folder.read("7.json") == "first — søren\n"
     folder.replace("guidance.json", "old")
     folder.replace("guidance.json", "new")
     assert folder.read("guidance.json") == "new"
-    folder.append("0.jsonl", "one")
-    folder.append("0.jsonl", "two")
-    assert folder.read("0.jsonl") == "one\ntwo\n"
+    folder.replace("columns.bin", b"\x00\xff")
+    assert (folder.read_bytes("columns.bin"), folder.read_bytes("absent.bin")) == (b"\x00\xff", None)
+    assert folder.names() == ["7.json", "columns.bin", "guidance.json"]
     for name in ("10.json", "9.json"):
         folder.create(name, "")
     assert folder.ids(suffix=".json") == [7, 9, 10]
@@ -83,6 +85,45 @@ def test_plans_and_ledger_read_back_wherever_they_are(anywhere):
     batches = [Batch(batch_id=n, offered=10, kept=6, shed=4, keep=0.6, reason="burst") for n in (0, 1, 1_000, 10_000)]
     assert [ledger.append(batch) for batch in [*batches, batches[0]]] == [True] * 4 + [False]
     assert list(Ledger(anywhere / "ledger").batches()) == batches
+
+
+@pytest.mark.slow
+def test_a_ledger_writes_no_file_twice_and_merges_them_wherever_it_is(anywhere, monkeypatch):
+    monkeypatch.setattr("penstock.spark.run.ledger.GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("penstock.spark.run.segments.COLUMNAR_SPAN", 100)
+    written = []
+    for name in ("create", "replace"):
+        for kind in (Folder, StoreFolder):
+            monkeypatch.setattr(kind, name, noting(getattr(kind, name), written))
+    ledger = Ledger(anywhere)
+    numbers = [number for number in range(125) if number not in (7, 113)]
+    batches = {n: Batch(batch_id=n, offered=10, kept=6, shed=4, keep=0.6, reason="burst") for n in range(125)}
+    for number in numbers:
+        assert ledger.append(batches[number])
+    assert ledger.gaps() == [range(7, 8), range(113, 114)]
+    assert [Ledger(anywhere).append(batches[number]) for number in (7, 113, 7, 50, 124)] == [True] * 2 + [False] * 3
+    assert list(Ledger(anywhere).batches()) == list(batches.values())
+    assert (ledger.missing(range(126)), ledger.gaps()) == ([125], [])
+    assert len(written) == len(set(written)) == 123 + 12 + 1 + 2
+
+    # A writer that dies when the larger file is there and its parts are, too.
+    with monkeypatch.context() as patched:
+        patched.setattr(type(folder_at(anywhere)), "remove", lambda *_: None)
+        for number in range(125, 131):
+            Ledger(anywhere).append(replace(batches[0], batch_id=number))
+    assert [batch.batch_id for batch in Ledger(anywhere).batches()] == list(range(131))
+    Ledger(anywhere).append(replace(batches[0], batch_id=131))
+    names = folder_at(anywhere).names()
+    assert len(names) == len(Holdings(names, path=anywhere).superseded) + 6
+    assert Ledger(anywhere).missing(range(132)) == []
+
+
+def noting(write, written):
+    def noted(folder, name, content):
+        written.append(name)
+        return write(folder, name, content)
+
+    return noted
 
 
 @pytest.mark.server

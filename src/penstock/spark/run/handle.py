@@ -176,13 +176,16 @@ class Run:
                 self._raise_failure()
                 return
 
-    def ledger(self) -> DataFrame:
-        """The ledger of all runs on this checkpoint, as a DataFrame."""
-        return self._ledger.frame(self._spark)
+    def ledger(self, *, last: int | None = None) -> DataFrame:
+        """The ledger of all runs on this checkpoint, as a DataFrame, or the ``last`` so many batches of it.
+
+        It holds what was entered when it was made, and can be read for ten minutes: then make a new one.
+        """
+        return self._ledger.frame(self._spark, last=last)
 
     @property
     def ledger_path(self) -> str:
-        """Folder of the ledger's JSON lines."""
+        """Folder of the ledger's files."""
         return str(self._ledger.path)
 
     def await_termination(self, timeout_seconds: float | None = None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -26,12 +26,11 @@ from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.compile.steps import AggregateStep
 from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.run.handle import REMEMBERED_BATCHES, Run
-from penstock.spark.run.ledger import Ledger, append_line
+from penstock.spark.run.ledger import ArcEntry, ArcLedger, Ledger
 from penstock.spark.run.network_counts import NetworkBatch, OutputStatus, Reporter
 from penstock.spark.run.progress import Progress
 from penstock.spark.spill.reader import prune_spill
 from penstock.spark.store.folder import folder_at
-from penstock.spark.store.paths import AnyPath
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -63,7 +62,7 @@ class NetworkRun(Run):
     """A started network under control; made by :meth:`Network.start <penstock.spark.network.Network.start>`.
 
     Beside what :class:`~penstock.spark.run.handle.Run` has: :attr:`outputs`, :attr:`network_batches`,
-    :attr:`statistics`, :attr:`table` and :meth:`arc_ledger_path`.
+    :attr:`statistics`, :attr:`table` and :meth:`arc_ledger`.
     """
 
     def __init__(self, *, network: Network, layout: Layout, planner: NetworkPlanner, writer: DataStreamWriter) -> None:
@@ -83,7 +82,7 @@ class NetworkRun(Run):
         self._latency_seconds = network.governor.latency_seconds
         self._network_batches: deque[NetworkBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self._since_rebuild = 0
-        self._arc_ledger = planner.log.path / "arcs"
+        self._arc_ledger = ArcLedger(planner.log.path / "arcs")
         # What an earlier run has learned stands until this one knows better.
         earlier = planner.published(shedding=network.shedding)
         self._resumed = earlier is not None
@@ -147,10 +146,9 @@ class NetworkRun(Run):
             last = self._network_batches[-1] if self._network_batches else None
         return {output.name: output for output in last.outputs} if last else {}
 
-    @property
-    def arc_ledger_path(self) -> AnyPath:
-        """Folder of JSON lines with the counts on every arc, one line per batch."""
-        return self._arc_ledger
+    def arc_ledger(self, *, last: int | None = None) -> DataFrame:
+        """The counts on every arc in every batch, as a DataFrame, like :meth:`ledger`."""
+        return self._arc_ledger.frame(self._spark, last=last)
 
     def _repr_html_(self) -> str:
         from penstock.model.drawing import status_html
@@ -238,20 +236,19 @@ class NetworkRun(Run):
         return chosen.latency_seconds
 
     def _write_arcs(self, done: NetworkBatch) -> None:
-        """Add the counts of a batch to the lines of the arcs."""
-        line = json.dumps(
-            {
-                "batch_id": done.batch.batch_id,
-                "arcs": [[arc_name(c.arc), c.offered, c.kept, c.shed] for c in done.arcs],
-                "outputs": {o.name: [o.delivered, o.utility] for o in done.outputs},
-            }
+        """Enter the counts of a batch on its arcs."""
+        self._arc_ledger.append(
+            ArcEntry(
+                batch_id=done.batch.batch_id,
+                arcs={arc_name(c.arc): {"offered": c.offered, "kept": c.kept, "shed": c.shed} for c in done.arcs},
+                outputs={o.name: {"delivered": o.delivered, "utility": o.utility} for o in done.outputs},
+            )
         )
-        append_line(self._arc_ledger, done.batch.batch_id, line)
 
     def _say_gaps(self, ledger: Ledger) -> list[Batch]:
         """Batches that were committed and not counted stay without an entry: their rows are not read again."""
         planner = self._network_planner
         committed = set(folder_at(planner.checkpoint / "commits").ids())
-        for batch_id in sorted(committed & set(planner.log.batch_ids()) - ledger.batch_ids):
+        for batch_id in ledger.missing(committed & set(planner.log.batch_ids())):
             LOGGER.warning("batch %d of a network was committed, but its counts were lost: it has no entry", batch_id)
         return []

@@ -36,9 +36,8 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
     """Enter every committed batch that the ledger lacks, and return those batches."""
     log = planner.log
     committed = set(folder_at(planner.checkpoint / "commits").ids())
-    missing = sorted(committed & set(log.batch_ids()) - ledger.batch_ids)
     closed = []
-    for batch_id in missing:
+    for batch_id in ledger.missing(committed & set(log.batch_ids())):
         decision = log.decision(batch_id)
         if decision is None:
             continue

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -14,12 +12,11 @@ from penstock.model.batch import Batch
 from penstock.model.network import arc_name
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.names import quoted
-from penstock.spark.run.ledger import LINES
+from penstock.spark.run.ledger import ArcLedger
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.network_writer import STORED, level_name
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import require_whole, spilled_batches
-from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 
 if TYPE_CHECKING:
@@ -29,16 +26,9 @@ if TYPE_CHECKING:
 ArcShed = Mapping[str, int]
 
 
-def read_arc_ledger(path: AnyPath) -> dict[int, ArcShed]:
-    """Read how many rows each batch dropped on each arc; a line that a crash cut short leaves its batch without."""
-    folder = folder_at(path)
-    found: dict[int, ArcShed] = {}
-    for name in folder.ages(suffix=LINES):
-        for line in (folder.read(name) or "").splitlines():
-            with suppress(ValueError, KeyError, TypeError):
-                fields = json.loads(line)
-                found[fields["batch_id"]] = {arc: shed for arc, _, _, shed in fields["arcs"]}
-    return found
+def read_arc_ledger(path: AnyPath, *, since: int = 0) -> dict[int, ArcShed]:
+    """Read how many rows each batch dropped on each arc, ``since`` one on."""
+    return {entry.batch_id: entry.shed for entry in ArcLedger(path).batches(since=since)}
 
 
 def whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, every: bool) -> AnyPath | None:
@@ -62,7 +52,7 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     """Read what a spill has of the batches in the ledger; see :meth:`Network.spilled`."""
     planner, layout = planner_of(network), layout_of(network)
     spilled, batches = spilled_batches(planner, spill)
-    arcs = read_arc_ledger(planner.log.path / "arcs")
+    arcs = read_arc_ledger(planner.log.path / "arcs", since=min(batch.batch_id for batch in batches))
     found: dict[str, list[str]] = {}
     torn = []
     for batch in batches:

@@ -37,12 +37,12 @@ def spilled_rows(spark: SparkSession, *, planner: Planner, spill: Spill) -> Data
 def spilled_batches(planner: Planner, spill: Spill) -> tuple[SpillFolder, list[Batch]]:
     """Find what a query has spilled, and the batches in its ledger that should be there."""
     spilled = SpillFolder.of(spill.folder, planner.checkpoint)
-    batches = list(Ledger(planner.log.path / "ledger").batches())
+    # A spill may be added to a query that has run without one.
+    first = max(spilled.pruned()[0], min(spilled.batch_ids(), default=0)) if spilled is not None else 0
+    batches = list(Ledger(planner.log.path / "ledger").batches(since=first))
     if spilled is None or not batches:
         raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: nothing was spilled")
-    # A spill may be added to a query that has run without one.
-    first = max(spilled.pruned()[0], min(spilled.batch_ids(), default=0))
-    return spilled, [batch for batch in batches if batch.batch_id >= first]
+    return spilled, batches
 
 
 def require_whole(planner: Planner, spill: Spill, *, found: Collection[str], torn: Sequence[int]) -> None:

@@ -17,14 +17,11 @@ NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 
 
 class Folder:
-    """A folder of immutable and of replaceable text files.
+    """A folder of immutable and of replaceable files.
 
-    Every write but an appended line is atomic: a reader sees the whole file or none, also after a crash in the middle
-    of it. In a store :class:`~penstock.spark.store.objects.StoreFolder` does the same.
+    Every write is atomic: a reader sees the whole file or none, also after a crash in the middle of it. In a store
+    :class:`~penstock.spark.store.objects.StoreFolder` does the same.
     """
-
-    # Files to which lines are appended: where to begin a new one.
-    lines_per_file = 10_000
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -57,9 +54,9 @@ class Folder:
             os.fsync(file.fileno())
         return True
 
-    def replace(self, name: str, text: str) -> None:
+    def replace(self, name: str, content: str | bytes) -> None:
         """Write a file, in place of what was there."""
-        self._write_aside(name, text).replace(self.path / name)
+        self._write_aside(name, content).replace(self.path / name)
 
     def read(self, name: str) -> str | None:
         """Read a file; None if there is none."""
@@ -68,25 +65,27 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def append(self, name: str, line: str) -> None:
-        """Add a line to a file, flushed to disk; a crash in the middle of it leaves a line without an end."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / name).open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def read_bytes(self, name: str) -> bytes | None:
+        """Read a file that is no text; None if there is none."""
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
 
     def exists(self, name: str) -> bool:
         """Tell whether there is such a file."""
         return (self.path / name).exists()
 
-    def ids(self, *, suffix: str = "") -> list[int]:
-        """List, in order, the numbers of files named by number."""
+    def names(self) -> list[str]:
+        """List all files, in the order of their names."""
         try:
-            names = os.listdir(self.path)
+            return sorted(os.listdir(self.path))
         except FileNotFoundError:
             return []
-        return numbers(names, suffix)
+
+    def ids(self, *, suffix: str = "") -> list[int]:
+        """List, in order, the numbers of files named by number."""
+        return numbers(self.names(), suffix)
 
     def ages(self, *, suffix: str) -> dict[str, float]:
         """List files, in the order of their names, with the seconds since each was written."""
@@ -97,11 +96,11 @@ class Folder:
         """Remove a file, if it is there."""
         (self.path / name).unlink(missing_ok=True)
 
-    def _write_aside(self, name: str, text: str) -> Path:
+    def _write_aside(self, name: str, content: str | bytes) -> Path:
         aside = self.path / f".{name}.{uuid.uuid4().hex}"
         self.path.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with aside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         return aside

@@ -41,10 +41,7 @@ class Store(Protocol):
 
 
 class StoreFolder:
-    """A folder of immutable and of replaceable text files in a store; every write is atomic."""
-
-    # A store cannot append: a line is added by writing the file anew, so files are kept short.
-    lines_per_file = 1_000
+    """A folder of immutable and of replaceable files in a store; every write is atomic."""
 
     def __init__(self, path: StorePath) -> None:
         self.path = path
@@ -53,22 +50,26 @@ class StoreFolder:
         """Write a file that does not exist yet; False, and nothing written, if another writer was first."""
         return self._store.create(self._key(name), text.encode())
 
-    def replace(self, name: str, text: str) -> None:
+    def replace(self, name: str, content: str | bytes) -> None:
         """Write a file, in place of what was there."""
-        self._store.replace(self._key(name), text.encode())
-
-    def append(self, name: str, line: str) -> None:
-        """Add a line to a file of which there is one writer, by writing it anew."""
-        self.replace(name, f"{self.read(name) or ''}{line}\n")
+        self._store.replace(self._key(name), content.encode() if isinstance(content, str) else content)
 
     def read(self, name: str) -> str | None:
         """Read a file; None if there is none."""
-        data = self._store.read(self._key(name))
+        data = self.read_bytes(name)
         return None if data is None else data.decode()
+
+    def read_bytes(self, name: str) -> bytes | None:
+        """Read a file that is no text; None if there is none."""
+        return self._store.read(self._key(name))
 
     def exists(self, name: str) -> bool:
         """Tell whether there is such a file."""
         return self._store.exists(self._key(name))
+
+    def names(self) -> list[str]:
+        """List all files, in the order of their names."""
+        return sorted(self._store.written_at(self.path.key))
 
     def ids(self, *, suffix: str = "") -> list[int]:
         """List, in order, the numbers of files named by number."""
