@@ -38,7 +38,7 @@ def read_entry(checkpoint: AnyPath, batch_id: int) -> OffsetEntry | None:
         return None
     try:
         told = json.loads(lines[1])
-        batch_ms, watermark_ms = told["batchTimestampMs"], told["batchWatermarkMs"]
+        batch_ms, watermark_ms = told["batchTimestampMs"], told.get("batchWatermarkMs", 0)
     except (ValueError, KeyError):
         return None
     return OffsetEntry(batch_seconds=batch_ms / 1000, watermark_micros=watermark_ms * 1_000, sources=tuple(lines[2:]))
