@@ -312,7 +312,7 @@ def _folder(path: Path, name: str) -> Path:
         ({"slide_seconds": 60}, "slide_seconds must be at most size_seconds"),
         ({"size_seconds": 0.00001}, "size_seconds must be above 0 and whole milliseconds"),
         ({"buckets": 9}, "buckets must be in"),
-        ({"schema": "user STRING, kept LONG"}, "schema has the column 'kept'"),
+        ({"returns": "user STRING, kept LONG"}, "returns has the column 'kept'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(spark, tmp_path, options, message):

@@ -31,11 +31,11 @@ class WindowPlanner(Planner):
 
     def guidance(self) -> Guidance:
         """Read what the controller has learned; which rows feed the shedder need not be."""
-        return replace(super().guidance(), tuples_per_unit=TUPLES_PER_UNIT)
+        return replace(Planner.guidance(self), tuples_per_unit=TUPLES_PER_UNIT)
 
     def resume(self) -> Guidance | None:
         """Read what an earlier run has learned, or what is known without one."""
-        earlier = super().resume()
+        earlier = Planner.resume(self)
         return replace(earlier or Guidance(published_at=0.0), tuples_per_unit=TUPLES_PER_UNIT)
 
     def counts(self, batch_id: int) -> dict[str, int]:
@@ -44,11 +44,11 @@ class WindowPlanner(Planner):
 
     def units_by_source(self, batch_id: int) -> tuple[float | None, ...]:
         """Count the rows of the windows that a batch answered, and those that it took in."""
-        _, taken_in = super().units_by_source(batch_id) or (None, None)
+        _, taken_in = Planner.units_by_source(self, batch_id) or (None, None)
         return float(self.counts(batch_id)["offered"]), taken_in
 
     def _units(self, before: OffsetEntry | None, entry: OffsetEntry | None, batch_id: int) -> tuple[float | None, ...]:
-        by_source = super()._units(before, entry, batch_id)
+        by_source = Planner._units(self, before, entry, batch_id)
         counted = [units for units in by_source if units is not None]
         taken_in = sum(counted) if by_source and len(counted) == len(by_source) else None
         return self._ending(before, entry), taken_in

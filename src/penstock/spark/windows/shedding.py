@@ -363,7 +363,7 @@ def columns_of(schema: str | T.StructType) -> T.StructType:
     taken = {*_struct(ACCOUNT_TYPE).names, "window", "shed"} & set(columns.names)
     if taken:
         raise InvalidInputError(
-            f"schema has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
+            f"returns has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
         )
     return columns
 
