@@ -92,7 +92,7 @@ def backfill_windows(
     ... )
     >>> totals = events.withWatermark("timestamp", "0 seconds").transform(windows)
     >>> with windows.start(totals.writeStream.format("parquet").option("path", f"{folder}/answers")) as run:
-    ...     first = [next(run.watch()) for _ in range(4)]
+    ...     batches = [batch for _, batch in zip(range(4), run.watch())]
     >>> done = ps.backfill_windows(
     ...     spark, spill, total, "total DOUBLE", checkpoint=f"{folder}/checkpoint", into=f"{folder}/backfill"
     ... )
