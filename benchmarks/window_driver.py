@@ -7,7 +7,6 @@ fingerprint of the rows it rests on. Prints a line when the query runs; with BAT
 from __future__ import annotations
 
 import sys
-import time
 
 import pandas as pd
 from pyspark.sql import functions as F
@@ -42,7 +41,6 @@ def main(folder: str, batches: int | None) -> None:
         .withWatermark("timestamp", "1 second")
     )
     windows = ps.shed_windows(
-        events,
         fingerprint,
         "user BIGINT, survivors BIGINT, total BIGINT, squares BIGINT, tuples DOUBLE",
         time="timestamp",
@@ -51,20 +49,16 @@ def main(folder: str, batches: int | None) -> None:
         key="user",
         row_id="value",
         policy=ps.ConceptDriven(keep=0.05),
+        latency_seconds=60,
         checkpoint=f"{folder}/checkpoint",
     )
-    writer = windows.writeStream.format("parquet").option("path", f"{folder}/out")
-    query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
+    run = windows.start(events.transform(windows).writeStream.format("parquet").option("path", f"{folder}/out"))
     print("running", flush=True)
-    while query.isActive:
-        last = query.lastProgress
-        if batches is not None and last is not None and last["batchId"] >= batches:
+    for batch in run.watch():
+        if batches is not None and batch.batch_id >= batches:
             break
-        time.sleep(0.05)
-    query.stop()
+    run.stop()
     spark.stop()
-    if (failure := query.exception()) is not None:
-        raise failure
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,8 +111,7 @@ def replay(
             .parquet(str(folder))
             .withWatermark("at", "0 seconds")
         )
-        answers = shed_windows(
-            events,
+        windows = shed_windows(
             function,
             ANSWER,
             time="at",
@@ -122,17 +120,13 @@ def replay(
             key=() if not stream.keys.any() else "key",
             row_id="id",
             policy=policy,
+            latency_seconds=GIVES_UP_SECONDS,
             checkpoint=checkpoint,
         )
-        writer = answers.writeStream.format("parquet").option("path", out).option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        gives_up_at = time.monotonic() + GIVES_UP_SECONDS
-        while query.isActive and time.monotonic() < gives_up_at:
-            time.sleep(0.05)
-        reports = [report for report in query.recentProgress if "addBatch" in report["durationMs"]]
-        query.stop()
-        if (failure := query.exception()) is not None:
-            raise failure
+        writer = events.transform(windows).writeStream.format("parquet").option("path", out)
+        with windows.start(writer.trigger(availableNow=True)) as run:
+            run.await_termination(GIVES_UP_SECONDS)
+            reports = [report for report in run.query.recentProgress if "addBatch" in report["durationMs"]]
         told = spark.read.parquet(out).select("window.start", "shed.*").toPandas()
     told = told.drop_duplicates(["start", "bucket"])
     by_window = told.groupby("start").agg(seconds=("seconds", "max"), offered=("offered", "sum"), kept=("kept", "sum"))

@@ -24,6 +24,7 @@ from penstock.model.forecast import Forecast
 from penstock.spark.compile.layout import planner_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import SHORT_BATCHES
+from penstock.spark.windows.shedding import WindowShedder
 
 ROWS = 2_000
 SPECULATION = {
@@ -123,7 +124,6 @@ def windows(spark: SparkSession, folder: str) -> object:
         return pd.DataFrame({"kind": most.index, "most": most.to_numpy()})
 
     shed = ps.shed_windows(
-        numbers(spark).withWatermark("timestamp", "0 seconds"),
         largest,
         "kind STRING, most BIGINT",
         time="timestamp",
@@ -131,9 +131,11 @@ def windows(spark: SparkSession, folder: str) -> object:
         key="kind",
         row_id="value",
         policy=ps.ConceptDriven(keep=0.1),
+        latency_seconds=60,
         checkpoint=f"{folder}/checkpoint",
     )
-    return _first_windows(spark, shed, folder, ["kind"])
+    answers = numbers(spark).withWatermark("timestamp", "0 seconds").transform(shed)
+    return _first_windows(spark, shed, answers, folder, ["kind"])
 
 
 def join(spark: SparkSession, folder: str) -> object:
@@ -144,7 +146,6 @@ def join(spark: SparkSession, folder: str) -> object:
 
     streams = [numbers(spark).withWatermark("timestamp", "0 seconds") for _ in range(2)]
     shed = ps.shed_join(
-        *streams,
         pairs,
         "kind STRING, pairs DOUBLE",
         time="timestamp",
@@ -153,20 +154,17 @@ def join(spark: SparkSession, folder: str) -> object:
         value="value",
         row_id="value",
         policy=ps.ConceptDriven(keep=0.1),
+        latency_seconds=60,
         checkpoint=f"{folder}/checkpoint",
     )
-    return _first_windows(spark, shed, folder, ["kind", "pairs"])
+    return _first_windows(spark, shed, streams[0].transform(shed, streams[1]), folder, ["kind", "pairs"])
 
 
-def _first_windows(spark: SparkSession, shed: DataFrame, folder: str, columns: list[str]) -> object:
+def _first_windows(
+    spark: SparkSession, shed: WindowShedder, answers: DataFrame, folder: str, columns: list[str]
+) -> object:
     """Run until some windows are written; give the answers of the first."""
-    writer = shed.writeStream.format("parquet").option("path", f"{folder}/out")
-    query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
-    while query.isActive and (query.lastProgress or {"batchId": 0})["batchId"] < 2:
-        time.sleep(0.1)
-    query.stop()
-    if (failure := query.exception()) is not None:
-        raise failure
+    finish(shed.start(answers.writeStream.format("parquet").option("path", f"{folder}/out")), 3)
     answered = spark.read.parquet(f"{folder}/out")
     first = answered.agg(F.min("window")).first()[0]
     rows = answered.where(F.col("window.start") == first.start).orderBy("kind")

@@ -48,10 +48,11 @@ def test_units_are_told_apart_by_source_and_unknown_where_one_does_not_count():
 def test_an_offset_file_that_is_not_known_is_passed_over(tmp_path):
     offsets = tmp_path / "offsets"
     offsets.mkdir()
-    (offsets / "0").write_text('v1\n{"batchTimestampMs":1500}\n{"tuples":4}')
+    (offsets / "0").write_text('v1\n{"batchTimestampMs":1500,"batchWatermarkMs":250}\n{"tuples":4}')
     (offsets / "1").write_text('v9\n{"batchTimestampMs":1500}\n{"tuples":4}')
     (offsets / "2").write_text("v1\n" + json.dumps({}) + "\n4")
-    assert read_entry(tmp_path, 0) == OffsetEntry(batch_seconds=1.5, sources=('{"tuples":4}',))
+    first = OffsetEntry(batch_seconds=1.5, watermark_micros=250_000, sources=('{"tuples":4}',))
+    assert read_entry(tmp_path, 0) == first
     assert [read_entry(tmp_path, batch_id) for batch_id in (1, 2, 3)] == [None, None, None]
 
 

@@ -204,8 +204,6 @@ def test_a_join_is_made_exact_from_both_sides(spark, tmp_path):
     schema = "pairs DOUBLE, total DOUBLE"
     spill = ps.Spill(str(tmp_path / "spill"), rows="all")
     joined = ps.shed_join(
-        feeds[0].stream(),
-        feeds[1].stream().withColumn("more", F.lit("right")),
         pairs_and_total,
         schema,
         time="at",
@@ -213,10 +211,12 @@ def test_a_join_is_made_exact_from_both_sides(spark, tmp_path):
         key="user",
         row_id="number",
         policy=ps.ConceptDriven(keep=0.2),
+        latency_seconds=600,
         checkpoint=str(tmp_path / "checkpoint"),
         spill=spill,
     )
-    finish(joined, tmp_path)
+    right = feeds[1].stream().withColumn("more", F.lit("right"))
+    finish((joined, feeds[0].stream().transform(joined, right)), tmp_path)
     approximate = spark.read.parquet(str(tmp_path / "out")).drop("batch")
     shed = approximate.select("window", "shed.bucket", "shed.offered", "shed.kept").distinct()
     dropped = sum(row.offered - row.kept for row in shed.collect())

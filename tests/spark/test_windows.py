@@ -63,21 +63,24 @@ class Feed:
         return read.withWatermark("at", watermark)
 
 
-def run_to_end(windows, folder: Path):
+def run_to_end(answered, folder: Path):
     """Take in every file, then stop; return the answers as pandas."""
-    finish(windows, folder)
-    return answers(windows.sparkSession, folder)
+    finish(answered, folder)
+    return answers(answered[1].sparkSession, folder)
 
 
-def finish(windows, folder: Path) -> None:
+def finish(answered, folder: Path) -> list[ps.Batch]:
+    """Start what :func:`windows_of` gave, take in every file, and stop."""
+    windows, told = answered
+
     def write(rows, batch_id):
         # A batch that is replayed writes over what it wrote before.
         rows.write.mode("overwrite").parquet(str(folder / "out" / f"batch={batch_id}"))
 
-    writer = windows.writeStream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
-    query = writer.start()
-    query.processAllAvailable()
-    query.stop()
+    run = windows.start(told.writeStream.foreachBatch(write))
+    run.query.processAllAvailable()
+    run.stop()
+    return run.batches
 
 
 def answers(spark, folder: Path) -> pd.DataFrame:
@@ -90,15 +93,16 @@ def answers(spark, folder: Path) -> pd.DataFrame:
 
 def windows_of(feed: Feed, folder: Path, policy, *, watermark="0 seconds", **options):
     given = {"size_seconds": 30, "slide_seconds": 10, "key": "user", "row_id": "number", **options}
-    return ps.shed_windows(
-        feed.stream(watermark),
+    windows = ps.shed_windows(
         given.pop("function", median_by_user),
-        given.pop("schema", ANSWER),
+        given.pop("returns", ANSWER),
         time="at",
         policy=policy,
+        latency_seconds=600,
         checkpoint=str(folder / "checkpoint"),
         **given,
     )
+    return windows, feed.stream(watermark).transform(windows)
 
 
 def steady(seconds: range, per_second: int = 20) -> list[tuple[float, str | None, float]]:
@@ -190,7 +194,7 @@ def test_late_rows_join_the_windows_that_are_still_open_and_no_other(spark, tmp_
 
     assert [(row.start, row.tuples) for row in found[found.user == "b"].itertuples()] == [(20.0, 1.0)]
     assert found.late.max() == 2
-    blocks = tmp_path / "checkpoint" / "penstock" / "blocks"
+    blocks = tmp_path / "checkpoint" / "penstock" / "windows" / "blocks"
     assert not list(blocks.glob(f"{int(START.timestamp() * 1e6)}/*")), "the block of late rows is left behind"
     assert found[found.user == "a"].start.tolist() == [-20, -10, 0, 10, 20, 30, 40]
 
@@ -218,7 +222,11 @@ def test_blocks_are_removed_once_no_window_needs_them(spark, tmp_path):
     feed.add([(125.0, "large", 0.0)])
     run_to_end(windows_of(feed, tmp_path, ps.KeepAll()), tmp_path)
 
-    panes = [path for path in (tmp_path / "checkpoint" / "penstock" / "blocks").iterdir() if path.name != "windows"]
+    panes = [
+        path
+        for path in (tmp_path / "checkpoint" / "penstock" / "windows" / "blocks").iterdir()
+        if path.name != "windows"
+    ]
 
     # The watermark was near 120 before the last file came: windows that end by 110 had been answered, and the pane at
     # 80 was the last that none of the others needs.
@@ -269,8 +277,6 @@ def test_two_streams_are_joined_on_what_they_have_in_common(spark, tmp_path):
         )
 
     joined = ps.shed_join(
-        left.stream(),
-        right.stream(),
         size_and_sum,
         "user STRING, total DOUBLE, pairs DOUBLE",
         time="at",
@@ -279,9 +285,10 @@ def test_two_streams_are_joined_on_what_they_have_in_common(spark, tmp_path):
         value="price",
         row_id="number",
         policy=ps.ConceptDriven(keep=0.1),
+        latency_seconds=600,
         checkpoint=str(tmp_path / "checkpoint"),
     )
-    finish(joined, tmp_path)
+    finish((joined, left.stream().transform(joined, right.stream())), tmp_path)
     found = spark.read.parquet(str(tmp_path / "out")).select("user", "total", "pairs", "shed.*").toPandas()
 
     by_user = found[found.user != "end"].set_index("user")
@@ -305,7 +312,7 @@ def _folder(path: Path, name: str) -> Path:
         ({"slide_seconds": 60}, "slide_seconds must be at most size_seconds"),
         ({"size_seconds": 0.00001}, "size_seconds must be above 0 and whole milliseconds"),
         ({"buckets": 9}, "buckets must be in"),
-        ({"schema": "user STRING, kept LONG"}, "schema has the column 'kept'"),
+        ({"returns": "user STRING, kept LONG"}, "returns has the column 'kept'"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(spark, tmp_path, options, message):
@@ -313,12 +320,33 @@ def test_what_cannot_work_is_refused_before_anything_starts(spark, tmp_path, opt
         windows_of(Feed(spark, tmp_path), tmp_path, ps.KeepAll(), **options)
 
 
-def test_policies_that_need_a_budget_say_so(spark, tmp_path):
+def test_windows_take_as_many_streams_as_they_were_made_for(spark, tmp_path):
     feed = Feed(spark, tmp_path)
-    with pytest.raises(ps.InvalidInputError, match="neither keep nor max_tuples nor relative_error"):
-        windows_of(feed, tmp_path, ps.ConceptDriven())
-    with pytest.raises(ps.InvalidInputError, match="Uniform needs its rate"):
-        windows_of(feed, tmp_path, ps.Uniform())
+    windows, _ = windows_of(feed, tmp_path, ps.KeepAll())
+    with pytest.raises(ps.InvalidInputError, match="already applied to a stream"):
+        feed.stream().transform(windows)
+    joined = ps.shed_join(
+        ps.join_pairs,
+        "user STRING",
+        time="at",
+        size_seconds=10,
+        key="user",
+        latency_seconds=5,
+        checkpoint=str(tmp_path),
+    )
+    with pytest.raises(ps.InvalidInputError, match="windows over 2 streams got 1; give both"):
+        feed.stream().transform(joined)
+    with pytest.raises(ps.InvalidInputError, match="no stream was given yet"):
+        joined.start(feed.stream().writeStream)
+
+
+def test_a_query_of_windows_without_its_controller_is_refused(spark, tmp_path):
+    feed = Feed(spark, tmp_path)
+    feed.add([(1.0, "a", 1.0)])
+    _, told = windows_of(feed, tmp_path, ps.KeepAll())
+    query = told.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    with pytest.raises(Exception, match="nobody controls the windows 'windows'"):
+        query.processAllAvailable()
 
 
 def test_a_function_that_breaks_its_schema_is_named(spark, tmp_path):

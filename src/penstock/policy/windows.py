@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,13 +42,19 @@ class Survivors:
 
 def require_window_policy(policy: Policy) -> None:
     """Refuse a policy that cannot shed windows, before anything starts."""
-    if isinstance(policy, ConceptDriven):
-        policy.budget(0)
-    elif isinstance(policy, Uniform):
-        if policy.keep is None:
-            raise InvalidInputError("for windows, Uniform needs its rate; for example Uniform(keep=0.05)")
-    elif not isinstance(policy, KeepAll):
+    if not isinstance(policy, (ConceptDriven, Uniform, KeepAll)):
         raise InvalidInputError(f"windows are shed by ConceptDriven, Uniform or KeepAll, got {policy!r}")
+
+
+def under_plan(policy: Policy, keep: float) -> Policy:
+    """Let a policy keep no more of a window than a plan does; less, where it says so itself.
+
+    >>> under_plan(ConceptDriven(), 0.2).keep, under_plan(Uniform(keep=0.05), 0.2).keep
+    (0.2, 0.05)
+    """
+    if isinstance(policy, (ConceptDriven, Uniform)):
+        return replace(policy, keep=keep if policy.keep is None else min(policy.keep, keep))
+    return policy
 
 
 def shed_window(

@@ -79,22 +79,20 @@ def backfill_windows(
     >>> def total(rows):
     ...     return pd.DataFrame({"total": [float((rows.weight * rows.value).sum())]})
     >>> spill = ps.Spill(f"{folder}/spill", rows="all")
-    >>> totals = ps.shed_windows(
-    ...     events.withWatermark("timestamp", "0 seconds"),
+    >>> windows = ps.shed_windows(
     ...     total,
     ...     "total DOUBLE",
     ...     time="timestamp",
     ...     size_seconds=1,
     ...     row_id="value",
     ...     policy=ps.ConceptDriven(keep=0.1),
+    ...     latency_seconds=60,
     ...     checkpoint=f"{folder}/checkpoint",
     ...     spill=spill,
     ... )
-    >>> answers = totals.writeStream.format("parquet").option("path", f"{folder}/answers")
-    >>> query = answers.option("checkpointLocation", f"{folder}/checkpoint").start()
-    >>> while (query.lastProgress or {"batchId": 0})["batchId"] < 3:
-    ...     stopped = query.awaitTermination(0.2)
-    >>> query.stop()
+    >>> totals = events.withWatermark("timestamp", "0 seconds").transform(windows)
+    >>> with windows.start(totals.writeStream.format("parquet").option("path", f"{folder}/answers")) as run:
+    ...     batches = [batch for _, batch in zip(range(4), run.watch())]
     >>> done = ps.backfill_windows(
     ...     spark, spill, total, "total DOUBLE", checkpoint=f"{folder}/checkpoint", into=f"{folder}/backfill"
     ... )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from penstock.control.governor import Decision, Demand, Governor
 from penstock.control.guidance import Guidance
@@ -58,6 +59,14 @@ class Planner:
             f"{self.CALLED}.start(writer), not with writer.start(). A query has room for one {self.CALLED}: where it "
             "has two, let the other one go, or make two queries of it"
         )
+
+    def resume(self) -> Guidance | None:
+        """Read what an earlier run has learned; None before the first."""
+        return self.log.guidance()
+
+    def counts(self, batch_id: int) -> Mapping[str, Any] | None:
+        """Read what a batch counted before its commit; None where that is left to Spark's progress."""
+        return self.log.counts(batch_id)
 
     def governing(self) -> Governor:
         """The governor that decides the next batch."""

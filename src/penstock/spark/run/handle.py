@@ -95,7 +95,7 @@ class Run:
         self._ledger = Ledger(self._log.path / "ledger")
         close_gaps(self._ledger)
         self._planned_before = frozenset(self._log.batch_ids())
-        self._controller = Controller(planner.governor, resume=self._log.guidance())
+        self._controller = Controller(planner.governor, resume=planner.resume())
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
         self._handled = 0
@@ -329,7 +329,7 @@ class Run:
             LOGGER.warning("%s", self._misses)
 
     def _counts(self, progress: Progress) -> Any:
-        return progress.observed.get(self._planner.name) or self._log.counts(progress.batch_id)
+        return progress.observed.get(self._planner.name) or self._planner.counts(progress.batch_id)
 
     def _publish(self) -> None:
         if self._failure is not None:

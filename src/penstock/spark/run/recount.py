@@ -41,7 +41,7 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
         decision = log.decision(batch_id)
         if decision is None:
             continue
-        counts = log.counts(batch_id) or _recount(events, planner, marking, decision)
+        counts = planner.counts(batch_id) or _recount(events, planner, marking, decision)
         if counts is None:
             LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
             continue

@@ -23,10 +23,11 @@ MILLIONTHS = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetEntry:
-    """One entry of Spark's offset log: when the batch was put together, and where each source stood."""
+    """One entry of Spark's offset log: when the batch was put together, and where watermark and sources stood."""
 
     batch_seconds: float
     sources: tuple[str, ...]
+    watermark_micros: int = 0
 
 
 def read_entry(checkpoint: AnyPath, batch_id: int) -> OffsetEntry | None:
@@ -36,10 +37,11 @@ def read_entry(checkpoint: AnyPath, batch_id: int) -> OffsetEntry | None:
     if len(lines) < 3 or lines[0] != "v1":
         return None
     try:
-        batch_ms = json.loads(lines[1])["batchTimestampMs"]
+        told = json.loads(lines[1])
+        batch_ms, watermark_ms = told["batchTimestampMs"], told.get("batchWatermarkMs", 0)
     except (ValueError, KeyError):
         return None
-    return OffsetEntry(batch_seconds=batch_ms / 1000, sources=tuple(lines[2:]))
+    return OffsetEntry(batch_seconds=batch_ms / 1000, watermark_micros=watermark_ms * 1_000, sources=tuple(lines[2:]))
 
 
 def units_between(start: Any, end: Any) -> float | None:

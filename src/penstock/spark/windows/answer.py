@@ -16,7 +16,7 @@ from penstock.policy.contract import Policy
 from penstock.policy.groups import GroupConcept, Ints
 from penstock.policy.join import allocate_join
 from penstock.policy.stratified import select
-from penstock.policy.windows import Survivors, shed_window
+from penstock.policy.windows import Survivors, shed_window, under_plan
 from penstock.spark.windows.blocks import Cut, Stored, gather
 
 
@@ -63,8 +63,8 @@ class Answered:
 class Work(Protocol):
     """Answers a window from its parts, one per side."""
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
-        """Shed the window and apply the function."""
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
+        """Shed the window to the share that the plan of the batch keeps, and apply the function."""
         ...
 
 
@@ -77,12 +77,12 @@ class OneStream:
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
         """Shed by stratum in one scan, and hand the survivors with their weights to the function."""
         (part,) = parts
         present = part.present(cut, bucket)
         coded = [block.coded(present) for block in part.blocks]
-        left = shed_window(self.policy, coded, present, part.whole)
+        left = shed_window(under_plan(self.policy, keep), coded, present, part.whole)
         account = _account(left)
         if not left.kept:
             return Answered(rows=None, account=account, left=(left,))
@@ -99,9 +99,9 @@ class TwoStreams:
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int) -> Answered:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
         """Shed both sides, keys that only one side has wholly, and hand both to the function."""
-        both = self._shed(parts, cut, bucket)
+        both = self._shed(under_plan(self.policy, keep), parts, cut, bucket)
         frames = [weighted(part.blocks, left, self.weight) for part, left in zip(parts, both, strict=True)]
         left, right = both
         account = Account(
@@ -115,8 +115,8 @@ class TwoStreams:
             return Answered(rows=None, account=account, left=both)
         return Answered(rows=checked(self.function(*frames), self.columns), account=account, left=both)
 
-    def _shed(self, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[Survivors, Survivors]:
-        policy = self.policy
+    @staticmethod
+    def _shed(policy: Policy, parts: Sequence[Part], cut: Cut, bucket: int) -> tuple[Survivors, Survivors]:
         if not isinstance(policy, ConceptDriven):
             shed = [
                 shed_window(

@@ -67,7 +67,7 @@ class BlockFolder:
     """The blocks of a query: ``<pane>/<bucket>/<name>.arrow``, with the concept of the pane in ``.concept`` beside it.
 
     Names are never used twice, so that a task that is tried again leaves what it wrote before alone; what nobody refers
-    to goes with its pane.
+    to goes with its pane. A name tells how many rows of the pane came with it, in all buckets together.
     """
 
     path: Path
@@ -94,9 +94,10 @@ class BlockFolder:
             payload, codes = payload.take(pa.array(order)), codes[order]
             values = None if values is None else values[order]
         payload = payload.combine_chunks()
-        name = uuid.uuid4().hex
+        written = uuid.uuid4().hex
         for place, pane in enumerate(panes.tolist()):
             low, high = edges[place * cut.buckets], edges[(place + 1) * cut.buckets]
+            name = f"{written}-{high - low}"
             concept = pack_concept(_concept(keys, codes[low:high], None if values is None else values[low:high]))
             for bucket in range(cut.buckets):
                 low, high = edges[place * cut.buckets + bucket : place * cut.buckets + bucket + 2]
@@ -123,6 +124,17 @@ class BlockFolder:
     def read_concept(self, block: Block) -> bytes:
         """The packed concept of a block's pane, in the partition that the block came from."""
         return self._file(block, ".concept").read_bytes()
+
+    def panes(self) -> list[int]:
+        """List the panes that have blocks."""
+        if not self.path.exists():
+            return []
+        return sorted(int(folder.name) for folder in self.path.iterdir() if folder.name != WINDOWS)
+
+    def rows_in(self, pane: int) -> int:
+        """Count the rows of a pane by the names of its blocks; those of a task that was tried again count twice."""
+        names = (self.path / str(pane) / "0").glob("*.concept")
+        return sum(int(file.stem.rpartition("-")[2]) for file in names)
 
     def remove_pane(self, pane: int, bucket: int) -> None:
         """Remove the blocks of a pane, and what tasks that failed left there."""

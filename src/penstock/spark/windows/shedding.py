@@ -3,66 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 from math import gcd
 from typing import cast
 
 import pandas as pd
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError
+from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
 from penstock.spark.names import names_of, quoted
+from penstock.spark.run.handle import Run
+from penstock.spark.run.recount import close_gaps
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.window_writer import WindowSpill
+from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import StorePath, local_path
-from penstock.spark.windows.answer import OneStream, TwoStreams, Work
+from penstock.spark.windows.accounts import AccountFolder
+from penstock.spark.windows.answer import OneStream, TwoStreams
 from penstock.spark.windows.blocks import LABELS, BlockFolder, Cut
 from penstock.spark.windows.input import blocks_of
-from penstock.spark.windows.stateful import ACCOUNT_TYPE, Span, WindowOperator
+from penstock.spark.windows.planner import WindowPlanner
+from penstock.spark.windows.span import Span
+from penstock.spark.windows.stateful import ACCOUNT_TYPE, WindowOperator
 
 
 def shed_windows(
-    events: DataFrame,
     function: Callable[[pd.DataFrame], pd.DataFrame],
-    schema: str | T.StructType,
+    returns: str | T.StructType,
     *,
     time: str,
     size_seconds: float,
     slide_seconds: float | None = None,
+    latency_seconds: float,
+    checkpoint: str,
     key: str | Sequence[str] = (),
     value: str | None = None,
     row_id: str | Sequence[str] = (),
-    policy: Policy,
-    checkpoint: str,
+    policy: Policy | None = None,
     weight: str = "weight",
     buckets: int | None = None,
+    late_share: float = 0.05,
+    probe_tuples: int = 20_000,
+    grace_seconds: float = 60.0,
     seed: int = 0,
+    name: str = "windows",
     spill: str | StorePath | Spill | None = None,
-) -> DataFrame:
-    """Apply a function to what is left of every window after shedding it by concept.
+) -> WindowShedder:
+    """Apply a function to what fits of every window, shed by concept, so that answers leave in time.
 
-    Rows wait in columnar blocks until the watermark passes the end of their window. Then the
-    concept of the window gives each group its quota, one scan picks the survivors, and the function gets them with
-    their weights. Rows of one group always come together in one call.
+    Rows wait in columnar blocks until the watermark passes the end of their window. The plan of that batch says what
+    share of its windows fits, the concept of a window gives each group its quota of it, one scan picks the survivors,
+    and the function gets them with their weights. Rows of one group always come together in one call.
 
     Parameters
     ----------
-    events
-        A stream with a watermark: ``events.withWatermark(time, "10 minutes")``. Select the columns that the function
-        needs, for all of them are buffered.
     function
         Gets the survivors of a window as a pandas DataFrame, their weights in the column ``weight``; returns a
         DataFrame. Called once per window and bucket; without ``key``, once per window.
-    schema
-        Of what the function returns, as DDL text or a StructType.
+    returns
+        Columns of what the function returns, as DDL text or a StructType.
     time
         Timestamp column that assigns rows to windows.
     size_seconds, slide_seconds
         Length of the windows, and how far apart they start: tumbling if not given. Edges are those of Spark's
         ``window(time, size, slide)``.
+    latency_seconds
+        Target for the answers, from the arrival of the row whose watermark ends a window to the commit.
+    checkpoint
+        Folder of the query's checkpoint; blocks, plan log and ledger live in it.
     key
         Column or columns whose values make the groups; none for a scalar aggregate.
     value
@@ -70,94 +86,244 @@ def shed_windows(
     row_id
         Column or columns that identify a row; their hash decides who survives. By default all columns.
     policy
-        ``ConceptDriven(keep=0.03)``; ``Uniform(keep=0.03)`` and ``KeepAll()`` go the same way, for comparison.
-    checkpoint
-        Folder of the query's checkpoint: give it to the writer as ``checkpointLocation`` too. The blocks live in it.
+        :class:`~penstock.policy.concept.ConceptDriven` by default: what fits, in quotas by group. Where a policy says
+        itself how much to keep, as ``ConceptDriven(keep=0.03)``, no window gets more than that. ``Uniform()`` and
+        ``KeepAll()`` go the same way, for comparison.
     weight
         Name of the weight column that the function sees. If the stream has it already, weights multiply.
     buckets
         How many parts of a window are worked on in parallel, up to 8; by default the number of shuffle partitions. A
         query keeps the number it was first started with.
+    late_share, probe_tuples, grace_seconds
+        See :class:`~penstock.control.governor.Governor`; rows are those of windows here.
     seed
         Another seed keeps other rows.
+    name
+        Names the plan log within the checkpoint.
     spill
         Folder in which the rows that a window sheds are stored as Parquet when it is answered, or a
         :class:`~penstock.spark.spill.options.Spill` that says more; see :func:`backfill_windows`.
 
     Returns
     -------
-    DataFrame
-        ``window`` (start, end), the columns of ``schema``, and ``shed``: what became of the rows of the window in this
-        bucket (``offered``, ``kept``, ``groups``, ``missing_groups``, ``missing_tuples``; rows too ``late`` for any
-        window since the last answer), how the concept moved since the window before (``overlap``, ``distance``), and
-        the ``seconds`` the answer took. Write it in append mode.
+    WindowShedder
+        For ``events.transform(windows)``, on a stream with a watermark; select the columns that the function needs
+        before, for all are buffered. The answers have ``window`` (start, end), the columns of ``returns``, and
+        ``shed``: what became of the rows of the window in this bucket (``offered``, ``kept``, ``groups``,
+        ``missing_groups``, ``missing_tuples``; rows too ``late`` for any window since the last answer), how the
+        concept moved since the window before (``overlap``, ``distance``), and the ``seconds`` the answer took. Write
+        them in append mode, and start the query with ``windows.start(writer)``.
     """
-    columns = columns_of(schema)
-    require_window_policy(policy)
-    keys = names_of("key", key)
-    span = _span(size_seconds, slide_seconds)
-    cut = _cut(events, span, buckets if keys else 1)
-    folder = _folder(checkpoint)
-    ids = names_of("row_id", row_id)
-    blocks = blocks_of(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
-    work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
-    spilling = _spilling(spill, events, checkpoint=checkpoint, policy=policy)
-    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1, spill=spilling)
+    columns = columns_of(returns)
+    return WindowShedder(
+        _Windows(
+            work=OneStream(policy=_policy(policy), function=function, columns=tuple(columns.names), weight=weight),
+            columns=columns,
+            sides=1,
+            time=time,
+            span=_span(size_seconds, slide_seconds),
+            key=names_of("key", key),
+            value=value,
+            row_id=names_of("row_id", row_id),
+            buckets=buckets if names_of("key", key) else 1,
+            seed=seed,
+        ),
+        governor=_governor(latency_seconds, late_share, probe_tuples, grace_seconds),
+        checkpoint=checkpoint,
+        name=name,
+        spill=to_spill(spill),
+    )
 
 
 def shed_join(
-    left: DataFrame,
-    right: DataFrame,
     function: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame],
-    schema: str | T.StructType,
+    returns: str | T.StructType,
     *,
     time: str,
     size_seconds: float,
     slide_seconds: float | None = None,
+    latency_seconds: float,
+    checkpoint: str,
     key: str | Sequence[str],
     value: str | None = None,
     row_id: str | Sequence[str] = (),
-    policy: Policy,
-    checkpoint: str,
+    policy: Policy | None = None,
     weight: str = "weight",
     buckets: int | None = None,
+    late_share: float = 0.05,
+    probe_tuples: int = 20_000,
+    grace_seconds: float = 60.0,
     seed: int = 0,
+    name: str = "windows",
     spill: str | StorePath | Spill | None = None,
-) -> DataFrame:
+) -> WindowShedder:
     """Join two streams window by window on a key, after shedding both by what they have in common.
 
     Keys that one side only has are shed wholly; the others share the budget by the pairs they make. The function gets
-    the survivors of both sides (see :func:`join_pairs`); the weight of a pair is the product of its weights.
+    the survivors of both sides (see :func:`join_pairs`); the weight of a pair is the product of its weights. For
+    ``left.transform(windows, right)``.
 
     Parameters are those of :func:`shed_windows`; ``time``, ``key``, ``value`` and ``row_id`` name columns that both
     sides have (``value`` may be missing from one of them).
     """
-    columns = columns_of(schema)
-    require_window_policy(policy)
+    columns = columns_of(returns)
     keys = names_of("key", key)
     if not keys:
         raise InvalidInputError("a join needs a key; name the column or columns that both streams have: key='user'")
-    span = _span(size_seconds, slide_seconds)
-    cut = _cut(left, span, buckets)
-    folder = _folder(checkpoint)
-    sides = [
-        blocks_of(
-            events,
+    return WindowShedder(
+        _Windows(
+            work=TwoStreams(policy=_policy(policy), function=function, columns=tuple(columns.names), weight=weight),
+            columns=columns,
+            sides=2,
             time=time,
+            span=_span(size_seconds, slide_seconds),
             key=keys,
-            value=value if value in events.columns else None,
+            value=value,
             row_id=names_of("row_id", row_id),
-            folder=folder,
-            cut=cut,
-            seed=seed + side,
-            side=side,
+            buckets=buckets,
+            seed=seed,
+        ),
+        governor=_governor(latency_seconds, late_share, probe_tuples, grace_seconds),
+        checkpoint=checkpoint,
+        name=name,
+        spill=to_spill(spill),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Windows:
+    """What is answered, from which rows."""
+
+    work: OneStream | TwoStreams
+    columns: T.StructType
+    sides: int
+    time: str
+    span: Span
+    key: tuple[str, ...]
+    value: str | None
+    row_id: tuple[str, ...]
+    buckets: int | None
+    seed: int
+
+
+class WindowShedder:
+    """What :func:`shed_windows` and :func:`shed_join` return: a transformation, and the way to start its query."""
+
+    def __init__(
+        self, windows: _Windows, *, governor: Governor, checkpoint: str, name: str, spill: Spill | None
+    ) -> None:
+        self._windows = windows
+        at = local_path(checkpoint, needed_for="blocks of windows")
+        folder = at / "penstock" / name
+        self._planner = WindowPlanner(
+            checkpoint=at,
+            governor=governor,
+            name=name,
+            blocks=BlockFolder(folder / "blocks"),
+            accounts=AccountFolder(folder / "accounts"),
+            span=windows.span,
         )
-        for side, events in enumerate((left, right))
-    ]
-    work = TwoStreams(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
-    spilling = _spilling(spill, left, right, checkpoint=checkpoint, policy=policy)
-    blocks = sides[0].unionByName(sides[1])
-    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=2, spill=spilling)
+        self._spill = spill
+        self._session: SparkSession | None = None
+        self._buckets = 0
+
+    def __call__(self, events: DataFrame, *others: DataFrame) -> DataFrame:
+        """Answer the windows of a stream, or of two; for ``events.transform(windows)``."""
+        windows, planner = self._windows, self._planner
+        streams = (events, *others)
+        if self._session is not None:
+            raise InvalidInputError(
+                "these windows are already applied to a stream; another one needs windows of its own, with a "
+                "checkpoint of their own"
+            )
+        if len(streams) != windows.sides:
+            raise InvalidInputError(
+                f"windows over {windows.sides} stream{'s' if windows.sides > 1 else ''} got {len(streams)}; give "
+                + ("both: left.transform(windows, right)" if windows.sides > 1 else "one: events.transform(windows)")
+            )
+        cut = _cut(events, windows.span, windows.buckets)
+        blocks = [
+            blocks_of(
+                stream,
+                time=windows.time,
+                key=windows.key,
+                value=windows.value if windows.sides == 1 or windows.value in stream.columns else None,
+                row_id=windows.row_id,
+                folder=planner.blocks,
+                cut=cut,
+                seed=windows.seed + side,
+                side=side,
+            )
+            for side, stream in enumerate(streams)
+        ]
+        spilling = None
+        if self._spill is not None:
+            spilling = WindowSpill.of(
+                *(stream.schema for stream in streams),
+                spill=self._spill,
+                checkpoint=planner.checkpoint,
+                policy=windows.work.policy,
+            )
+        answers = (
+            reduce(DataFrame.unionByName, blocks)
+            .groupBy("label")
+            .transformWithStateInPandas(
+                WindowOperator(planner=planner, cut=cut, work=windows.work, sides=windows.sides, spill=spilling),
+                with_account(windows.columns),
+                "append",
+                "eventTime",
+            )
+        )
+        self._session, self._buckets = events.sparkSession, cut.buckets
+        return laid_out(answers, windows.columns)
+
+    def start(self, writer: DataStreamWriter) -> Run:
+        """Start the query that was built on the answers, and control it.
+
+        The writer needs no checkpoint location: it gets that of the windows.
+        """
+        if self._session is None:
+            raise InvalidInputError("no stream was given yet; build the query on events.transform(windows)")
+        windows, planner = self._windows, self._planner
+        planner.log.verify()
+        planner.log.pin_sampling(
+            {
+                "row_id": list(windows.row_id),
+                "key": list(windows.key),
+                "seed": windows.seed,
+                "time": windows.time,
+                "span": [windows.span.size_micros, windows.span.slide_micros],
+                "buckets": self._buckets,
+            }
+        )
+        return Run(
+            spark=self._session,
+            writer=writer,
+            planner=planner,
+            close_gaps=partial(close_gaps, events=None, planner=planner, marking=None),  # type: ignore[arg-type]
+            tidy=self._tidy,
+        )
+
+    def _tidy(self, batch_id: int) -> None:
+        del batch_id
+        replayable = folder_at(self._planner.checkpoint / "offsets").ids()
+        if replayable:
+            self._planner.accounts.prune(before=replayable[0])
+
+
+def _policy(given: Policy | None) -> Policy:
+    policy = given or ConceptDriven()
+    require_window_policy(policy)
+    return policy
+
+
+def _governor(latency_seconds: float, late_share: float, probe_tuples: int, grace_seconds: float) -> Governor:
+    return Governor(
+        latency_seconds=latency_seconds,
+        late_share=late_share,
+        probe_tuples=probe_tuples,
+        grace_seconds=grace_seconds,
+    )
 
 
 def join_pairs(
@@ -173,26 +339,6 @@ def join_pairs(
     pairs = left.merge(right, on=on if isinstance(on, str) else list(on), suffixes=("_left", "_right"))
     pairs[weight] = pairs.pop(f"{weight}_left") * pairs.pop(f"{weight}_right")
     return pairs
-
-
-def _answered(
-    blocks: DataFrame,
-    columns: T.StructType,
-    *,
-    folder: BlockFolder,
-    span: Span,
-    cut: Cut,
-    work: Work,
-    sides: int,
-    spill: WindowSpill | None = None,
-) -> DataFrame:
-    answers = blocks.groupBy("label").transformWithStateInPandas(
-        WindowOperator(folder=folder, span=span, cut=cut, work=work, sides=sides, spill=spill),
-        with_account(columns),
-        "append",
-        "eventTime",
-    )
-    return laid_out(answers, columns)
 
 
 def with_account(columns: T.StructType) -> T.StructType:
@@ -211,22 +357,13 @@ def laid_out(answers: DataFrame, columns: T.StructType) -> DataFrame:
     )
 
 
-def _spilling(
-    spill: str | StorePath | Spill | None, *streams: DataFrame, checkpoint: str, policy: Policy
-) -> WindowSpill | None:
-    if (given := to_spill(spill)) is None:
-        return None
-    at = local_path(checkpoint, needed_for="blocks of windows")
-    return WindowSpill.of(*(events.schema for events in streams), spill=given, checkpoint=at, policy=policy)
-
-
 def columns_of(schema: str | T.StructType) -> T.StructType:
     """Read what the function returns; names that the account needs are refused."""
     columns = schema if isinstance(schema, T.StructType) else _struct(schema)
     taken = {*_struct(ACCOUNT_TYPE).names, "window", "shed"} & set(columns.names)
     if taken:
         raise InvalidInputError(
-            f"schema has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
+            f"returns has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
         )
     return columns
 
@@ -263,7 +400,3 @@ def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
     if not 1 <= buckets <= len(LABELS):
         raise InvalidInputError(f"buckets must be in [1, {len(LABELS)}], got {buckets!r}; windows are split into them")
     return Cut(pane_micros=span.pane_micros, buckets=buckets)
-
-
-def _folder(checkpoint: str) -> BlockFolder:
-    return BlockFolder(local_path(checkpoint, needed_for="blocks of windows") / "penstock" / "blocks")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,10 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.drift import Drift, drift
 from penstock.policy.groups import GroupConcept
 from penstock.spark.plan.column import current_batch_id
-from penstock.spark.windows.answer import Part, Work
-from penstock.spark.windows.blocks import LABELS, Block, BlockFolder, Cut, Stored, pack_concept, unpack_concept
+from penstock.spark.windows.answer import Account, Part, Work
+from penstock.spark.windows.blocks import LABELS, Block, Cut, Stored, pack_concept, unpack_concept
+from penstock.spark.windows.planner import WindowPlanner
+from penstock.spark.windows.span import Span
 
 if TYPE_CHECKING:
     # Only where windows are spilled: workers start sooner without.
@@ -34,44 +37,21 @@ ACCOUNT_TYPE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """The windows: how long they are and how far apart they start, in microseconds; edges as Spark's own windows."""
-
-    size_micros: int
-    slide_micros: int
-    pane_micros: int
-
-    def ends_of(self, pane: int) -> list[int]:
-        """Ends of the windows that a pane belongs to.
-
-        >>> Span(size_micros=30, slide_micros=10, pane_micros=10).ends_of(20)
-        [30, 40, 50]
-        """
-        start = pane // self.slide_micros * self.slide_micros
-        starts = range(start, pane - self.size_micros, -self.slide_micros)
-        return sorted(first + self.size_micros for first in starts)
-
-    def panes_of(self, end: int) -> range:
-        """Panes of the window that ends here."""
-        return range(end - self.size_micros, end, self.pane_micros)
-
-
 class WindowOperator(StatefulProcessor):
     """Buffer blocks until the watermark, then answer windows."""
 
     def __init__(
         self,
         *,
-        folder: BlockFolder,
-        span: Span,
+        planner: WindowPlanner,
         cut: Cut,
         work: Work,
         sides: int,
         spill: WindowSpill | None = None,
     ) -> None:
-        self._folder = folder
-        self._span = span
+        self._planner = planner
+        self._folder = planner.blocks
+        self._span = planner.span
         self._cut = cut
         self._work = work
         self._sides = sides
@@ -81,11 +61,15 @@ class WindowOperator(StatefulProcessor):
         """Declare the state."""
         self._handle = handle
         self._index = handle.getValueState("index", "text STRING")
+        # What each bucket has answered in this batch.
+        self._told: dict[int, Counter[str]] = {}
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[pd.DataFrame]:
         """Note blocks, and set a timer for each window they open."""
         bucket = LABELS.index(key[0])
         index, batch_id = self._read_index(), current_batch_id()
+        # A batch in which no window ends has a plan as well: what it takes to take rows in is learned from it.
+        self._planner.decide(batch_id)
         watermark = timerValues.getCurrentWatermarkInMs() * 1_000
         for frame in rows:
             for row in frame.itertuples(index=False):
@@ -112,7 +96,9 @@ class WindowOperator(StatefulProcessor):
         index = self._read_index()
         parts = self._parts(index, end, bucket)
         moved = self._moved(index, parts[0].whole, end, bucket)
-        answered = self._work.answer(parts, self._cut, bucket)
+        batch_id = current_batch_id()
+        keep = self._planner.decide(batch_id).plan.keep
+        answered = self._work.answer(parts, self._cut, bucket, keep=keep)
         rows, account = answered.rows, answered.account
         if self._spill is not None:
             self._spill.store(
@@ -121,12 +107,13 @@ class WindowOperator(StatefulProcessor):
                 start=end - self._span.size_micros,
                 end=end,
                 bucket=bucket,
-                batch_id=current_batch_id(),
+                batch_id=batch_id,
                 whole=sum(part.whole.tuples for part in parts),
             )
         late, index.late = index.late, 0
-        index.answer(end, current_batch_id(), self._span)
+        index.answer(end, batch_id, self._span)
         self._index.update((index.written(),))
+        self._tell(batch_id, bucket, account, late)
         if rows is not None and len(rows):
             yield rows.assign(
                 window_start=pd.Timestamp(end - self._span.size_micros, unit="us", tz="UTC"),
@@ -145,6 +132,13 @@ class WindowOperator(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing is held beyond a batch."""
+
+    def _tell(self, batch_id: int, bucket: int, account: Account, late: int) -> None:
+        told = self._told.setdefault(bucket, Counter())
+        told.update(
+            offered=account.offered, kept=account.kept, shed=account.offered - account.kept, windows=1, late=late
+        )
+        self._planner.accounts.write(batch_id, bucket, told)
 
     def _parts(self, index: Index, end: int, bucket: int) -> list[Part]:
         blocks: list[list[Stored]] = [[] for _ in range(self._sides)]
