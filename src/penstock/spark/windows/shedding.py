@@ -14,7 +14,9 @@ from pyspark.sql import types as T
 from penstock.model.errors import InvalidInputError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
+from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.names import names_of, quoted
+from penstock.spark.plan.log import PlanLog
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.window_writer import WindowSpill
 from penstock.spark.store.paths import StorePath, local_path
@@ -99,7 +101,10 @@ def shed_windows(
     cut = _cut(events, span, buckets if keys else 1)
     folder = _folder(checkpoint)
     ids = names_of("row_id", row_id)
-    blocks = blocks_of(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
+    stage = stage_seed(_salt(checkpoint), seed=seed)
+    blocks = blocks_of(
+        events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, stage=stage, side=0
+    )
     work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
     spilling = _spilling(spill, events, checkpoint=checkpoint, policy=policy)
     return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1, spill=spilling)
@@ -140,6 +145,7 @@ def shed_join(
     span = _span(size_seconds, slide_seconds)
     cut = _cut(left, span, buckets)
     folder = _folder(checkpoint)
+    salt = _salt(checkpoint)
     sides = [
         blocks_of(
             events,
@@ -149,10 +155,11 @@ def shed_join(
             row_id=names_of("row_id", row_id),
             folder=folder,
             cut=cut,
-            seed=seed + side,
+            # Rows of both sides with the same id draw apart, or pairs of them would survive too often.
+            stage=stage_seed(salt, called, seed=seed),
             side=side,
         )
-        for side, events in enumerate((left, right))
+        for side, (called, events) in enumerate((("left", left), ("right", right)))
     ]
     work = TwoStreams(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
     spilling = _spilling(spill, left, right, checkpoint=checkpoint, policy=policy)
@@ -263,6 +270,14 @@ def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
     if not 1 <= buckets <= len(LABELS):
         raise InvalidInputError(f"buckets must be in [1, {len(LABELS)}], got {buckets!r}; windows are split into them")
     return Cut(pane_micros=span.pane_micros, buckets=buckets)
+
+
+def _salt(checkpoint: str) -> str:
+    """The salt of a query, pinned when it is built: whoever starts it does so without us."""
+    log = PlanLog(local_path(checkpoint, needed_for="blocks of windows") / "penstock" / "windows")
+    salt = log.salt()
+    log.pin_sampling({"salt": salt})
+    return salt
 
 
 def _folder(checkpoint: str) -> BlockFolder:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 BLOCK_TYPE = "label INT, side INT, pane BIGINT, name STRING, tuples BIGINT"
 ACCOUNT_TYPE = (
-    "window_start TIMESTAMP, window_end TIMESTAMP, bucket INT, offered BIGINT, kept BIGINT, groups BIGINT, "
-    "missing_groups BIGINT, missing_tuples BIGINT, late BIGINT, overlap DOUBLE, distance DOUBLE, seconds DOUBLE"
+    "window_start TIMESTAMP, window_end TIMESTAMP, bucket INT, offered BIGINT, kept BIGINT, shed BIGINT, "
+    "groups BIGINT, missing_groups BIGINT, missing_tuples BIGINT, late BIGINT, overlap DOUBLE, distance DOUBLE, "
+    "seconds DOUBLE"
 )
 
 
@@ -134,6 +135,7 @@ class WindowOperator(StatefulProcessor):
                 bucket=bucket,
                 offered=account.offered,
                 kept=account.kept,
+                shed=account.shed,
                 groups=account.groups,
                 missing_groups=account.missing_groups,
                 missing_tuples=account.missing_tuples,
