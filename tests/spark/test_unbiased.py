@@ -5,6 +5,7 @@ three standard errors of the number of rows. It fails where two stages share the
 """
 
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from penstock.spark.compile.stages import PLAN
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import KeyTable, key_hash, row_hash, threshold_of
 from penstock.spark.plan.column import PlanColumns
+from penstock.spark.plan.log import PlanLog
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
 pytestmark = pytest.mark.spark
@@ -112,7 +114,7 @@ def test_within_a_stage_a_lower_rate_keeps_a_part_of_what_a_higher_one_keeps(spa
     kept = [
         {row.id for row in one_stage(rows, 1, salt="first", keep=keep).collect()} for keep in (0.1, 0.3, 0.30001, 0.9)
     ]
-    assert all(fewer <= more for fewer, more in zip(kept, kept[1:], strict=False))
+    assert all(fewer <= more for fewer, more in pairwise(kept))
     assert len(kept[0]) < len(kept[1]) < len(kept[3])
 
 
@@ -149,8 +151,14 @@ def run_network(network, frames, keep):
     return by_copy([(row.copy, row.weight) for row in rows])
 
 
-def a_path(spark, checkpoint):
-    network = ps.Network(checkpoint=checkpoint, latency_seconds=5)
+def salted_network(folder):
+    """A network with the same draws wherever the test runs."""
+    PlanLog(folder / "penstock" / "network").pin_sampling({"salt": "network"})
+    return ps.Network(checkpoint=str(folder), latency_seconds=5)
+
+
+def a_path(spark, folder):
+    network = salted_network(folder)
     source = network.source("rows", declared(spark), row_id="id", event_time="at")
     source.filter("some", F.col("number") >= 0).output("out", columns=["copy"])
     other = source.filter("others", F.col("number") < 0)
@@ -161,21 +169,21 @@ def a_path(spark, checkpoint):
 
 
 def test_drops_in_a_row_on_one_path_of_a_network_are_unbiased(spark, tmp_path):
-    network, drops = a_path(spark, "/fixed/path")
+    network, drops = a_path(spark, tmp_path)
     assert len(drops) >= 2
     sums = run_network(network, {"rows": copies(spark)}, drops)
     assert off_by(sums, 100) < 3
 
 
-def test_arcs_that_share_their_draws_fail_this_check_by_far(spark, monkeypatch):
+def test_arcs_that_share_their_draws_fail_this_check_by_far(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "row_hash", lambda row_id, _: row_hash(row_id, 0))
-    network, drops = a_path(spark, "/fixed/path")
+    network, drops = a_path(spark, tmp_path)
     sums = run_network(network, {"rows": copies(spark)}, drops)
     assert off_by(sums, 100) > 30
 
 
-def test_pairs_of_a_join_are_unbiased_with_drops_above_and_below_it(spark):
-    network = ps.Network(checkpoint="/fixed/join", latency_seconds=5)
+def test_pairs_of_a_join_are_unbiased_with_drops_above_and_below_it(spark, tmp_path):
+    network = salted_network(tmp_path)
     left = network.source("left", declared(spark), row_id="id", event_time="at")
     right = network.source("right", declared(spark), row_id="id", event_time="at")
     pairs = left.join("pairs", right, on=["copy", "number"], within_seconds=1)
