@@ -139,7 +139,7 @@ def declared(spark):
 
 
 def run_network(network, frames, keep):
-    """Run a network over rows that are there, with these drops; give copy and weight of each row that comes out."""
+    """Run a network over rows that are there, with these drops; give the weights that come out, by output and copy."""
     layout = layout_of(network)
     plan = NetworkPlan(drops={arc: Drop(rate) for arc, rate in keep.items()}, reason="test")
     assert set(keep) <= set(layout.arcs)
@@ -147,8 +147,12 @@ def run_network(network, frames, keep):
     ranges = F.expr(f"array_repeat(CAST(array() AS array<struct<low: double, high: double>>), {len(layout.arcs)})")
     drops = F.struct(thresholds.alias("thresholds"), ranges.alias("ranges"))
     answers = compile_network(network, Ground(frames=frames, with_plan=lambda frame: frame.withColumn(PLAN, drops)))
-    rows = answers.select(F.get_json_object("row", "$.copy").cast("int").alias("copy"), "weight").collect()
-    return by_copy([(row.copy, row.weight) for row in rows])
+    copy = F.get_json_object("row", "$.copy").cast("int").alias("copy")
+    rows = answers.select("output", copy, "weight").collect()
+    return {
+        output: by_copy([(row.copy, row.weight) for row in rows if row.output == output])
+        for output in {row.output for row in rows}
+    }
 
 
 def salted_network(folder):
@@ -171,14 +175,14 @@ def a_path(spark, folder):
 def test_drops_in_a_row_on_one_path_of_a_network_are_unbiased(spark, tmp_path):
     network, drops = a_path(spark, tmp_path)
     assert len(drops) >= 2
-    sums = run_network(network, {"rows": copies(spark)}, drops)
+    sums = run_network(network, {"rows": copies(spark)}, drops)["out"]
     assert off_by(sums, 100) < 3
 
 
 def test_arcs_that_share_their_draws_fail_this_check_by_far(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "row_hash", lambda row_id, _: row_hash(row_id, 0))
     network, drops = a_path(spark, tmp_path)
-    sums = run_network(network, {"rows": copies(spark)}, drops)
+    sums = run_network(network, {"rows": copies(spark)}, drops)["out"]
     assert off_by(sums, 100) > 30
 
 
@@ -188,13 +192,14 @@ def test_pairs_of_a_join_are_unbiased_with_drops_above_and_below_it(spark, tmp_p
     right = network.source("right", declared(spark), row_id="id", event_time="at")
     pairs = left.join("pairs", right, on=["copy", "number"], within_seconds=1)
     pairs.filter("some", F.col("number") >= 0).output("out", columns=["copy"])
-    pairs.output("all", columns=["number"])
+    pairs.output("all", columns=["copy"])
     below = [arc for arc in layout_of(network).arcs if arc == ("pairs", "some")]
     drops = {("", "left"): 0.6, ("", "right"): 0.6, **dict.fromkeys(below, 0.5)}
     # Rows of both sides have the same ids.
     sums = run_network(network, {"left": copies(spark), "right": copies(spark)}, drops)
     assert below
-    assert off_by(sums, 100) < 3
+    assert off_by(sums["out"], 100) < 3
+    assert off_by(sums["all"], 100) < 3
 
 
 def test_outputs_behind_a_shedder_are_unbiased_though_their_samples_are_nested(spark):
