@@ -4,6 +4,7 @@ Each check takes 200 draws of the same rows by the judge of a running query, and
 three standard errors of the number of rows. It fails where two stages share their draws, and a test shows that.
 """
 
+import time
 from functools import reduce
 from itertools import pairwise
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.control.governor import Decision
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.spark.answers.outputs import Windows, answer_outputs
 from penstock.spark.compile import stages
@@ -23,7 +25,7 @@ from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import KeyTable, key_hash, row_hash, threshold_of
 from penstock.spark.plan.column import PlanColumns
 from penstock.spark.plan.log import PlanLog
-from tests.spark.streams import always_shedding, finish_batches, numbers
+from tests.spark.streams import finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark
 
@@ -223,7 +225,14 @@ def test_outputs_behind_a_shedder_are_unbiased_though_their_samples_are_nested(s
 
 def test_two_jobs_in_a_row_through_parquet_are_unbiased_with_default_settings(spark, tmp_path):
     def run(name, events, batches):
-        shedder = always_shedding(str(tmp_path / name / "checkpoint"), ps.Uniform(keep=0.5), row_id=())
+        checkpoint = tmp_path / name / "checkpoint"
+        known_costs(str(checkpoint))
+        shedder = ps.shed(latency_seconds=5, checkpoint=str(checkpoint))
+        for number in range(5):
+            half = Decision(
+                batch_id=number, decided_at=time.time(), plan=ps.Plan(keep=0.5, reason="test"), expected_tuples=None
+            )
+            PlanLog(checkpoint / "penstock" / "shed").record(half)
         out = str(tmp_path / name / "out")
         writer = events.transform(shedder).writeStream.format("parquet").option("path", out)
         return out, finish_batches(shedder.start(writer), batches)
