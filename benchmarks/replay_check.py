@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
-from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, stage_seed, threshold_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.store.folder import Folder
@@ -60,6 +60,7 @@ def check(spark: SparkSession, folder: str, seen: dict[str, str]) -> Verdict:
     failures = [
         f"plan entry {name} was changed" for name, text in planned_texts(folder).items() if seen.get(name, text) != text
     ]
+    stage = stage_seed(log.salt(), seed=0)
     committed = Folder(Path(folder) / "checkpoint" / "commits").ids()
     ledger = list(Ledger(log.path / "ledger").batches())
     entered = {batch.batch_id: batch for batch in ledger}
@@ -76,7 +77,7 @@ def check(spark: SparkSession, folder: str, seen: dict[str, str]) -> Verdict:
             continue
         threshold = threshold_of(decision.plan.keep)
         low = batch_id * ROWS_PER_BATCH
-        survivors = spark.range(low, low + ROWS_PER_BATCH).where(row_hash([F.col("id")], 0) < threshold)
+        survivors = spark.range(low, low + ROWS_PER_BATCH).where(row_hash([F.col("id")], stage) < threshold)
         kept, fingerprint = survivors.agg(F.count("*"), F.bit_xor(F.xxhash64("id"))).first()
         batch = entered.get(batch_id)
         if batch is None:

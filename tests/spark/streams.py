@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -10,7 +12,8 @@ import penstock as ps
 from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
-from penstock.spark.plan.log import PlanLog
+from penstock.spark.judge.sampling import stage_seed
+from penstock.spark.plan.log import SAMPLING, PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.store.folder import remove_tree
 from penstock.spark.store.paths import StorePath, place
@@ -65,3 +68,15 @@ def finish_batches(run: ps.Run, count: int) -> list[ps.Batch]:
         next(watched)
     run.stop()
     return run.batches
+
+
+def stage_of(checkpoint: str | StorePath, *, name: str = "shed", seed: int = 0) -> int:
+    """What the draws of a shedder go by, to work out apart from it which rows it keeps."""
+    return stage_seed(PlanLog(place(checkpoint) / "penstock" / name).salt(), seed=seed)
+
+
+def draw_alike(checkpoint: str | Path, other: str | Path, *, name: str = "shed") -> None:
+    """Give a query that was not started yet the draws of one that was, as if its checkpoint had been copied."""
+    source, target = (Path(folder) / "penstock" / name / SAMPLING for folder in (checkpoint, other))
+    target.parent.mkdir(parents=True)
+    shutil.copy(source, target)

@@ -92,7 +92,7 @@ def test_two_passes_shed_the_same_rows_on_a_replay(spark, checkpoint, tmp_path):
     from penstock.spark.judge.marking import Marking
     from penstock.spark.judge.two_passes import mark_by_concept
 
-    marking = Marking(row_id=("value",), key=("number",), arrival=None, weight="weight", seed=0)
+    marking = Marking(row_id=("value",), key=("number",), arrival=None, weight="weight", seed=0, salt="test")
     policy = ps.ConceptDriven(keep=0.1, passes=2)
 
     def survivors(rows):
@@ -114,7 +114,7 @@ def test_rows_without_a_key_are_a_group_of_their_own(spark):
     events = spark.range(10_000).select(
         F.col("id").alias("value"), F.when(F.col("id") % 2 == 0, F.lit("even")).alias("parity")
     )
-    marking = Marking(row_id=("value",), key=("parity",), arrival=None, weight="weight", seed=0)
+    marking = Marking(row_id=("value",), key=("parity",), arrival=None, weight="weight", seed=0, salt="test")
     marked = mark_by_concept(marking, events, ps.ConceptDriven(keep=0.1, passes=2), Plan(keep=0.1, reason="test"))
 
     kept = {row.parity: row["count"] for row in marking.survivors(marked).groupBy("parity").count().collect()}
@@ -135,7 +135,9 @@ def test_two_passes_give_more_to_groups_whose_values_spread_more(spark):
         F.when(F.col("id") < 5_000, "steady").otherwise("wild").alias("route"),
         fares.when(F.col("id") < 5_000, F.lit(10.0)).otherwise(F.col("id") % 10 + 1.0).alias("fare"),
     )
-    marking = Marking(row_id=("value",), key=("route",), value="fare", arrival=None, weight="weight", seed=0)
+    marking = Marking(
+        row_id=("value",), key=("route",), value="fare", arrival=None, weight="weight", seed=0, salt="test"
+    )
     kept = {}
     for rule in ("equal", "neyman"):
         policy = ps.ConceptDriven(keep=0.1, passes=2, rule=rule)

@@ -12,12 +12,13 @@ from tests.kafka import filled_topic
 
 def reader(tasks, *, topic="t", client="{}"):
     return KafkaReader(
-        topics=(topic,), client=client, starting="latest", log="/nowhere", governor="{}", tasks=tasks, weight="weight"
-    )
+        topics=(topic,), client=client, starting="latest", log="/nowhere", governor="{}", tasks=tasks, weight="weight",
+        draw=7,
+    )  # fmt: skip
 
 
 def offset(ends, starts, keep):
-    return {"t": ends, "read": {"from": {"t": starts}, "millionths": round(keep * 1e6)}}
+    return {"t": ends, "read": {"from": {"t": starts}, "millionths": round(keep * 1e6), "draw": 7}}
 
 
 @pytest.mark.parametrize("keep", [1.0, 0.1])
@@ -68,6 +69,7 @@ def test_what_is_read_is_what_was_planned_row_by_row(broker, tmp_path):
         governor=json.dumps({"latency_seconds": 5.0, "probe_tuples": 100}),
         tasks=3,
         weight="weight",
+        draw=7,
     )
     start = source.initialOffset()
     end = source.latestOffset(start, None)

@@ -66,7 +66,7 @@ def test_the_first_batch_of_a_kafka_query_starts_where_the_source_wrote_down(tmp
 
 
 def test_units_that_a_source_passes_over_unread_are_told_apart():
-    end = json.dumps({"t": {"0": 90_000}, "read": {"from": {"t": {"0": 10_000}}, "millionths": 250_000}})
+    end = json.dumps({"t": {"0": 90_000}, "read": {"from": {"t": {"0": 10_000}}, "millionths": 250_000, "draw": 7}})
     entry = OffsetEntry(batch_seconds=0, sources=(end,))
     assert unread_units(end) == 60_000
     assert batch_units(OffsetEntry(batch_seconds=0, sources=('{"t":{"0":10000}}',)), entry) == (20_000,)

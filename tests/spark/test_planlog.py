@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import time
 
 import pytest
@@ -128,3 +129,32 @@ def test_rates_that_do_not_match_their_name_are_refused(tmp_path):
     rates.unlink()
     with pytest.raises(PlanLogError, match="cannot be read"):
         PlanLog(tmp_path).decision(3)
+
+
+def test_queries_have_salts_of_their_own_by_checkpoint_and_name(tmp_path):
+    salts = {PlanLog(tmp_path / job / "penstock" / name).salt() for job in ("a", "b") for name in ("shed", "other")}
+    assert len(salts) == 4
+
+
+def test_a_salt_tells_machines_apart_on_which_folders_have_the_same_name(tmp_path, monkeypatch):
+    here = PlanLog(tmp_path).salt()
+    monkeypatch.setattr("socket.gethostname", lambda: "another machine")
+    assert PlanLog(tmp_path).salt() != here
+
+
+def test_a_salt_is_pinned_at_the_first_start_and_moves_with_the_checkpoint(tmp_path, monkeypatch):
+    log = PlanLog(tmp_path / "first")
+    salt = log.salt()
+    log.pin_sampling({"seed": 0, "salt": salt})
+    monkeypatch.setattr("socket.gethostname", lambda: "another machine")
+    assert PlanLog(tmp_path / "first").salt() == salt
+    shutil.copytree(tmp_path / "first", tmp_path / "copied")
+    assert PlanLog(tmp_path / "copied").salt() == salt
+    with pytest.raises(PlanLogError, match="this checkpoint was made with salt="):
+        PlanLog(tmp_path / "copied").pin_sampling({"seed": 0, "salt": "another"})
+
+
+def test_a_checkpoint_from_before_there_were_salts_is_refused(tmp_path):
+    PlanLog(tmp_path).pin_sampling({"seed": 0})
+    with pytest.raises(PlanLogError, match=r"names no salt.*start from a new checkpoint"):
+        PlanLog(tmp_path).salt()

@@ -6,13 +6,16 @@ from pyspark.sql import functions as F
 
 from penstock.model.plan import Plan
 from penstock.spark.judge.sampling import (
+    NO_KEY,
     WHOLE,
     KeyTable,
     compound_key,
+    hashed_group,
     hashed_key,
     key_hash,
     listed_threshold,
     row_hash,
+    stage_seed,
     table_of,
     threshold_of,
 )
@@ -42,6 +45,52 @@ def test_a_null_key_has_no_hash_and_so_no_rate_of_its_own(spark):
         .collect()
     )
     assert (row.one, row.two) == (None, None)
+
+
+@pytest.mark.spark
+def test_rows_with_a_null_in_their_key_are_one_group(spark):
+    rows = [(None, None), ("a", None), ("b", None), (None, "a"), ("a", "b")]
+    hashed = spark.createDataFrame(rows, "a string, b string").select(hashed_group([F.col("a"), F.col("b")]).alias("h"))
+    assert [row.h for row in hashed.collect()] == [NO_KEY] * 4 + [key_hash(compound_key("a", "b"))]
+
+
+@pytest.mark.spark
+def test_null_in_an_id_is_a_value_like_any_other(spark):
+    ids = [(1, None), (None, 1), (None, None), (1, 1), (0, None), (1, None)]
+    drawn = spark.createDataFrame(ids, "a int, b int").select(row_hash([F.col("a"), F.col("b")], 7).alias("h"))
+    hashes = [row.h for row in drawn.collect()]
+    assert len(set(hashes)) == 5
+    assert hashes[0] == hashes[-1]
+
+
+@pytest.mark.spark
+def test_nulls_are_told_apart_in_rows_of_many_columns(spark):
+    columns = [F.when(F.col("id") != number, F.lit(1)) for number in range(130)]
+    hashes = [row.h for row in spark.range(130).select(row_hash(columns, 7).alias("h")).collect()]
+    assert len(set(hashes)) == 130
+
+
+def test_every_stage_has_a_seed_of_its_own():
+    salts, parts, seeds = (
+        ("/a/penstock/shed", "/b/penstock/shed", "/a/penstock/other"),
+        ((), ("left",), ("right",)),
+        range(9),
+    )
+    found = [stage_seed(salt, *within, seed=seed) for salt in salts for within in parts for seed in seeds]
+    assert len(set(found)) == len(salts) * len(parts) * len(seeds)
+    assert all(-(2**63) <= each < 2**63 for each in found)
+    assert stage_seed("/a", "left", seed=1) == stage_seed("/a", "left", seed=1)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("keep", [0.1, 0.5])
+def test_two_stages_draw_independently(spark, keep):
+    rows = 400_000
+    first, second = (stage_seed(salt, seed=0) for salt in ("/a/penstock/shed", "/b/penstock/shed"))
+    below = [row_hash([F.col("id")], stage) < threshold_of(keep) for stage in (first, second)]
+    both = spark.range(rows).where(below[0] & below[1]).count()
+    share = keep * keep
+    assert abs(both / rows - share) < 4 * (share * (1 - share) / rows) ** 0.5
 
 
 @given(st.dictionaries(st.text(max_size=8).filter(lambda k: "\x1f" not in k), st.floats(0, 1), max_size=400))

@@ -14,7 +14,7 @@ from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
 from penstock.spark.plan.column import RATE_TYPE, batch_column
 from penstock.spark.plan.log import PlanLog
-from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
+from tests.spark.streams import always_shedding, draw_alike, finish_batches, known_costs, numbers
 
 pytestmark = pytest.mark.spark
 
@@ -202,6 +202,8 @@ def test_each_batch_knows_rates_per_key(spark, checkpoint):
 def test_both_mechanisms_keep_the_same_rows(spark, tmp_path):
     kept = {}
     for name in ("in_plan", "literals"):
+        if kept:
+            draw_alike(tmp_path / "in_plan", tmp_path / name)
         shedder = always_shedding(str(tmp_path / name), ps.Uniform(keep=0.3))
         out = str(tmp_path / f"{name}.parquet")
         if name == "in_plan":

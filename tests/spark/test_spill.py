@@ -12,7 +12,7 @@ from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
 from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.run import handle as runtime
-from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
+from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers, stage_of
 from tests.spark.test_backfill import a_second, all_rows, answers
 from tests.spark.test_recovery import ledger_of, uncommit
 
@@ -33,10 +33,10 @@ def ids(frame):
     return sorted(row.value for row in frame.select("value").collect())
 
 
-def dropped(spark, batches):
+def dropped(spark, checkpoint, batches):
     """What the plan drops, worked out without the query."""
     everything = spark.range(len(batches) * ROWS).withColumnRenamed("id", "value")
-    return everything.where(row_hash([F.col("value")], 0) >= threshold_of(0.3))
+    return everything.where(row_hash([F.col("value")], stage_of(checkpoint)) >= threshold_of(0.3))
 
 
 def parts(path):
@@ -48,7 +48,7 @@ def test_what_is_stored_is_just_what_the_plan_drops_with_batch_arc_and_reason(sp
     batches = run_some(shedder, numbers(spark), 3)
     stored = shedder.spilled()
     assert stored.columns == ["timestamp", "value", "shed", "sampled", "weight", "batch", "arc", "reason"]
-    assert ids(stored) == ids(dropped(spark, batches))
+    assert ids(stored) == ids(dropped(spark, checkpoint, batches))
     by_batch = {row.batch: row for row in stored.groupBy("batch", "arc", "reason").count().collect()}
     assert {b.batch_id: (b.shed, b.reason, "shed") for b in batches} == {
         number: (row["count"], row.reason, row.arc) for number, row in by_batch.items()
@@ -71,13 +71,13 @@ def test_a_replay_in_other_partitions_neither_doubles_nor_loses_rows(spark, chec
     assert len(replayed) == 2 + 3
     batches = list(ledger_of(checkpoint).batches())
     assert len(batches) >= len(first)
-    assert ids(shedder.spilled()) == ids(dropped(spark, batches))
+    assert ids(shedder.spilled()) == ids(dropped(spark, checkpoint, batches))
 
     # Either of the two is enough, and half of one is not taken for a whole.
     (query,) = spill.glob("query=*")
     two, three = sorted((query / f"batch={last}").iterdir(), key=lambda run: len(list(run.glob("part-*"))))
     next(two.glob("part-*")).unlink()
-    assert ids(shedder.spilled()) == ids(dropped(spark, batches))
+    assert ids(shedder.spilled()) == ids(dropped(spark, checkpoint, batches))
     next(three.glob("part-*")).unlink()
     with pytest.raises(ps.SpillError, match=f"has not all rows of batches {last} that the ledger has"):
         shedder.spilled()
@@ -156,7 +156,7 @@ def test_batches_that_go_to_a_function_are_spilled_too(spark, checkpoint, tmp_pa
 
     batches = finish_batches(shedder.start_each_batch(numbers(spark), write), 2)
     stored = shedder.spilled()
-    assert ids(stored.where("shed")) == ids(dropped(spark, batches))
+    assert ids(stored.where("shed")) == ids(dropped(spark, checkpoint, batches))
     assert ids(stored.where("NOT shed")) == ids(spark.read.parquet(target))
     assert stored.count() == len(batches) * ROWS
 
@@ -217,7 +217,7 @@ def test_a_spill_that_cannot_be_written_stops_the_query_and_nothing_is_lost(spar
     (tmp_path / "aside").rename(query)
     shedder = shedding(checkpoint, str(spill))
     run_some(shedder, numbers(spark), 2)
-    assert ids(shedder.spilled()) == ids(dropped(spark, list(ledger_of(checkpoint).batches())))
+    assert ids(shedder.spilled()) == ids(dropped(spark, checkpoint, list(ledger_of(checkpoint).batches())))
 
 
 def test_old_batches_leave_the_spill_and_that_is_counted(spark, checkpoint, tmp_path, monkeypatch):

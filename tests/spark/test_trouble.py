@@ -12,7 +12,7 @@ from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
-from tests.spark.streams import always_shedding, finish_batches, numbers
+from tests.spark.streams import always_shedding, finish_batches, numbers, stage_of
 
 pytestmark = pytest.mark.spark
 
@@ -81,7 +81,7 @@ def test_a_slow_disk_for_the_plan_log_holds_batches_up_and_loses_none(spark, che
     logged = PlanLog(Path(checkpoint, "penstock", "shed"))
     assert all(logged.decision(batch.batch_id).plan.keep == 0.5 for batch in batches)
     numbered = spark.range(len(batches) * 1_000).withColumnRenamed("id", "value")
-    kept = numbered.where(row_hash([F.col("value")], 0) < threshold_of(0.5))
+    kept = numbered.where(row_hash([F.col("value")], stage_of(checkpoint)) < threshold_of(0.5))
     written = spark.read.parquet(out).select("value").where(F.col("value") < len(batches) * 1_000)
     assert sorted(written.collect()) == sorted(kept.collect())
     assert sum(batch.kept for batch in batches) == kept.count()

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.spark.windows.blocks import LABELS
+from tests.spark.streams import draw_alike
 
 pytestmark = pytest.mark.spark
 
@@ -250,6 +251,7 @@ def test_a_batch_that_is_replayed_gives_the_same_windows_from_the_same_rows(spar
     resumed = run_to_end(windows_of(feed, tmp_path, policy), tmp_path)
     whole = tmp_path / "whole"
     whole.mkdir()
+    draw_alike(checkpoint, whole / "checkpoint", name="windows")
     shutil.copytree(feed.folder, whole / "in", copy_function=shutil.copy2)
     again = Feed.__new__(Feed)
     again.spark, again.folder = spark, whole / "in"

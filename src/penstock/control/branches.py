@@ -43,8 +43,8 @@ class BranchLearner:
     ...         last_event_at=batch_id + 1.0,
     ...         window_seconds=60.0,
     ...         outputs={
-    ...             "a": BranchCount(offered=9_000, kept=a, weight=9_000, total=9_000, squares=9_000),
-    ...             "b": BranchCount(offered=900, kept=b, weight=900, total=2_700, squares=9_000),
+    ...             "a": BranchCount(offered=9_000, kept=a, shed=9_000 - a, weight=9_000, total=9_000, squares=9_000),
+    ...             "b": BranchCount(offered=900, kept=b, shed=900 - b, weight=900, total=2_700, squares=9_000),
     ...         },
     ...     )
     ...     seconds = 0.1 + 9_000 * 1e-5 + a * 2e-5 + b * 4e-4

@@ -40,8 +40,8 @@ class NetworkCounts:
     ----------
     present
         Tuples that each source and operator put out.
-    kept
-        Tuples that survived the drop of each arc that has one.
+    kept, shed
+        Tuples that survived the drop of each arc that has one, and those it took out.
     lanes
         Tuples by value range before some drops.
     panes
@@ -50,6 +50,7 @@ class NetworkCounts:
 
     present: Mapping[str, int]
     kept: Mapping[Arc, int]
+    shed: Mapping[Arc, int] = field(default_factory=dict)
     lanes: Mapping[Arc, Mapping[tuple[float, float], int]] = field(default_factory=dict)
     panes: Mapping[str, PaneCounts] = field(default_factory=dict)
 

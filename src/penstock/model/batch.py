@@ -19,7 +19,7 @@ class Batch:
     batch_id
         Spark's id of the micro-batch.
     offered, kept, shed
-        Tuples that reached the shedder, survived it, and were dropped.
+        Tuples that reached the shedder, survived it, and were dropped; each is counted on its own.
     keep
         The common keep rate that was in force.
     reason

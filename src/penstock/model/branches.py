@@ -76,24 +76,29 @@ class BranchCount:
 
     Attributes
     ----------
-    offered, kept
-        Tuples that reached the output's drop, and those it let through.
+    offered, kept, shed
+        Rows that reached the output's drop, those it let through, and those it took out; each is counted.
     weight, total, squares
-        Sums over the latter: of their weights, weighted values, and weighted squares of values.
+        Sums over the rows kept: of their weights, weighted values, and weighted squares of values.
     groups
         Groups that they fall into; 1 where the output has none.
     """
 
     offered: int
     kept: int
+    shed: int
     weight: float
     total: float
     squares: float
     groups: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.kept <= self.offered:
-            raise InvalidInputError(f"an output kept {self.kept} of {self.offered} tuples; a drop adds none")
+        for name in ("offered", "kept", "shed"):
+            require_not_negative(name, getattr(self, name), meaning="a count")
+        if self.offered != self.kept + self.shed:
+            raise InvalidInputError(
+                f"an output does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,6 @@ class BranchCounts:
     def drops(self) -> dict[str, dict[str, int]]:
         """Count, for the ledger, what reached the drop of each output, and what it kept and shed."""
         return {
-            name: {"offered": counted.offered, "kept": counted.kept, "shed": counted.offered - counted.kept}
+            name: {"offered": counted.offered, "kept": counted.kept, "shed": counted.shed}
             for name, counted in self.outputs.items()
         }

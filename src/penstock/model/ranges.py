@@ -39,7 +39,7 @@ def sampled_ranges(start: int, end: int, *, keep: float, salt: str) -> list[Offs
     keep
         Share of it to read; at least one offset of each cell is.
     salt
-        Names the run (topic and partition); the same salt and run give the same blocks.
+        Names the run (whose draw it is, topic and partition); the same salt and run give the same blocks.
 
     Examples
     --------

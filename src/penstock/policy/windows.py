@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import KeepAll, Uniform
@@ -38,6 +39,12 @@ class Survivors:
     groups: int
     missing_groups: int
     missing_tuples: int
+
+    def left_out(self, number: int, size: int) -> npt.NDArray[np.bool_]:
+        """Tell for each of the tuples of a block whether it was shed."""
+        out = np.ones(size, dtype=bool)
+        out[slice(None) if self.rows is None else self.rows[number]] = False
+        return out
 
 
 def require_window_policy(policy: Policy) -> None:

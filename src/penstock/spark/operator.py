@@ -25,6 +25,7 @@ from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.work import WorkMarks
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.handle import LOGGER, Run, own_error
@@ -210,7 +211,7 @@ class Operator(Spilling):
         planner.log.verify()
         tidy = self._tidying()
         pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._seed}
-        planner.log.pin_sampling(pinned)
+        planner.log.pin_sampling({**pinned, "salt": planner.log.salt()})
         return OperatorRun(
             spark=events.sparkSession,
             writer=writer,
@@ -251,7 +252,8 @@ class Operator(Spilling):
         """Decide without executing: what a recount and a backfill need to know."""
         weight = self._options["weight"]
         calling = Calling(function=self._function, schema=_returned(self._returns, weight), **self._options)
-        task = WorkTask(calling=calling, planner=self._planner, seed=self._seed, execute=False)
+        stage = stage_seed(self._planner.log.salt(), seed=self._seed)
+        task = WorkTask(calling=calling, planner=self._planner, stage=stage, execute=False)
         return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, `{weight}` DOUBLE")
 
 

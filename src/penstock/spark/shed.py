@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outp
 from penstock.spark.backfill.answers import Backfilled
 from penstock.spark.judge.each_batch import EachBatch
 from penstock.spark.judge.marking import Marking
+from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.shed import ShedMarks
 from penstock.spark.names import names_of
 from penstock.spark.plan.column import PlanColumns, plan_columns
@@ -119,7 +120,8 @@ def shed(
             ),
             name=name,
         ),
-        marking=Marking(
+        marking=partial(
+            Marking,
             row_id=names_of("row_id", row_id),
             key=names_of("key", key),
             value=value,
@@ -137,10 +139,15 @@ class Shedder(Spilling):
 
     CALLED = ("shedder", "shed")
 
-    def __init__(self, *, planner: Planner, marking: Marking, spill: Spill | None = None) -> None:
+    def __init__(self, *, planner: Planner, marking: Callable[..., Marking], spill: Spill | None = None) -> None:
         super().__init__(planner=planner, spill=spill)
-        self._marking = marking
+        self._marking_with = marking
         self._plan: PlanColumns | None = None
+
+    @cached_property
+    def _marking(self) -> Marking:
+        """How rows are marked, with the salt that the checkpoint has, or will have once the query has started."""
+        return self._marking_with(salt=self._planner.log.salt())
 
     def __call__(self, events: DataFrame) -> DataFrame:
         """Drop, in every micro-batch, what the plan of that batch says; for ``events.transform(shedder)``."""
@@ -243,6 +250,7 @@ class Shedder(Spilling):
             "governor": json.dumps(settings),
             "tasks": str(tasks or spark.conf.get("spark.sql.shuffle.partitions")),
             "weight": self._marking.weight,
+            "draw": str(stage_seed(self._marking.salt, "blocks", seed=self._marking.seed)),
         }
         return spark.readStream.format(KafkaSource.name()).options(**options).load()
 
@@ -322,7 +330,13 @@ class Shedder(Spilling):
         self._planner.log.verify()
         tidy, marking = self._tidying(), self._marking
         self._planner.log.pin_sampling(
-            {"row_id": list(marking.row_id), "key": list(marking.key), "seed": marking.seed, "weight": marking.weight}
+            {
+                "row_id": list(marking.row_id),
+                "key": list(marking.key),
+                "seed": marking.seed,
+                "salt": marking.salt,
+                "weight": marking.weight,
+            }
         )
         return Run(
             spark=events.sparkSession,

@@ -33,6 +33,7 @@ def drop_metrics(name: str, *, belongs: Column, passes: Column, weight: Column, 
     return [
         F.count_if(belongs).alias(f"{name}__offered"),
         F.count_if(passes).alias(f"{name}__kept"),
+        F.count_if(belongs & ~passes).alias(f"{name}__shed"),
         F.sum(F.when(passes & present, weight)).alias(f"{name}__weight"),
         F.sum(weighted).alias(f"{name}__total"),
         F.sum(weighted * value).alias(f"{name}__squares"),
@@ -70,6 +71,7 @@ def read_branches(observed: Mapping[str, Any] | None) -> BranchCounts | None:
             name: BranchCount(
                 offered=int(observed[f"{name}__offered"] or 0),
                 kept=int(observed[f"{name}__kept"] or 0),
+                shed=int(observed[f"{name}__shed"] or 0),
                 weight=observed[f"{name}__weight"] or 0.0,
                 total=observed[f"{name}__total"] or 0.0,
                 squares=observed[f"{name}__squares"] or 0.0,

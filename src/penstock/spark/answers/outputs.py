@@ -25,7 +25,7 @@ from penstock.spark.answers.aggregates import answer_from, settled
 from penstock.spark.answers.formulas import moment_columns
 from penstock.spark.answers.metrics import MISSES, drop_metrics, group_metric, observe_misses, window_metrics
 from penstock.spark.judge.marking import Marking
-from penstock.spark.judge.sampling import WHOLE, key_hash, listed_threshold, row_hash
+from penstock.spark.judge.sampling import WHOLE, key_hash, listed_threshold
 from penstock.spark.plan.column import PlanColumns
 
 SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -184,7 +184,7 @@ def _branch(
 ) -> DataFrame:
     """Add for every output whether the row belongs to it and passes its drop, and its weight, value and group there."""
     hashed = F.col("__penstock_hash")
-    frame = kept.withColumn("__penstock_hash", row_hash(marking.ids(kept), marking.seed))
+    frame = kept.withColumn("__penstock_hash", marking.drawn(kept))
     belongs, passes = {}, {}
     for output in outputs:
         belongs[f"__{output.name}_belongs"] = (

@@ -241,7 +241,7 @@ class _Answering:
         all_rows, none = pa.scalar(sum(map(len, sides)), pa.int64()), pa.scalar(0, pa.int64())
         account = {
             **{name: sides[0][name][0] for name in OF_WINDOW},
-            **{"offered": all_rows, "kept": all_rows, "missing_groups": none, "missing_tuples": none},
+            **{"offered": all_rows, "kept": all_rows, "shed": none, "missing_groups": none, "missing_tuples": none},
             "seconds": pa.scalar(perf_counter() - started, pa.float64()),
         }
         arrays = []

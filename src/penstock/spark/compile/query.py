@@ -21,10 +21,11 @@ from penstock.model.network import Network as Model
 from penstock.model.network import Operator, Output, Source
 from penstock.model.quality import ValueGraph
 from penstock.spark.compile.ground import Ground, streaming_ground
-from penstock.spark.compile.layout import LEFT, RIGHT, Layout, layout_of
+from penstock.spark.compile.layout import LEFT, RIGHT, Layout, layout_of, planner_of
 from penstock.spark.compile.stages import ARRIVAL, PLAN, PORT, ROW_HASH, TIME, TO, WEIGHT, Delivery, Stage, any_of
 from penstock.spark.compile.stateful import KEY, MOMENTS, VALUE, branch
 from penstock.spark.compile.steps import AggregateStep, JoinStep, OutputStep
+from penstock.spark.judge.sampling import row_hash, stage_seed
 from penstock.spark.spill.network_writer import spill_stage
 
 if TYPE_CHECKING:
@@ -110,13 +111,14 @@ def _ends(node: object, layout: Layout, entries: Sequence[str]) -> bool:
 def source_rows(network: Network, layout: Layout, rows: Mapping[str, DataFrame]) -> DataFrame:
     """Put the rows of all sources together, each with its port, the hash that decides its fate, and its times."""
     frames = []
+    salt = planner_of(network).log.salt()
     for name, source in network.steps.sources.items():
         ids = [F.col(column) for column in source.row_id]
         frame = rows[name].withColumns(
             {
                 PORT: F.lit(layout.ports[name]),
                 WEIGHT: F.lit(1.0),
-                ROW_HASH: F.xxhash64(*ids, F.lit(layout.ports[name]), F.lit(network.seed)),
+                ROW_HASH: row_hash(ids, stage_seed(salt, name, seed=network.seed)),
                 ARRIVAL: F.col(source.arrival).cast("timestamp") if source.arrival else F.lit(None).cast("timestamp"),
             }
         )
@@ -160,6 +162,7 @@ def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int | None) ->
         counted += [
             F.count(F.lit(1)).alias("offered"),
             F.count_if(any_of(stage.first)).alias("kept"),
+            F.count_if(~any_of(stage.first)).alias("shed"),
             F.min(micros).alias("oldest_micros"),
             F.avg(micros).alias("mean_micros"),
         ]

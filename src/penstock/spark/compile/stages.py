@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source, inputs_of
 from penstock.spark.compile.steps import FilterStep, MapStep, Steps
-from penstock.spark.judge.sampling import WHOLE
+from penstock.spark.judge.sampling import WHOLE, row_hash
 
 PORT, WEIGHT, ROW_HASH, PLAN, TO, TIME, ARRIVAL = (
     "__port", "__weight", "__row_hash", "__plan", "__to", "__time", "__arrival",
@@ -112,7 +112,8 @@ class Stage:
     def _drop(self, arc: Arc, flag: Column) -> tuple[Column, Column]:
         number = self._number(arc)
         threshold = F.col(PLAN).getField("thresholds").getItem(number)
-        drawn = F.xxhash64(F.col(ROW_HASH), F.lit(number)).bitwiseAND(F.lit(WHOLE - 1))
+        # Every arc draws on its own, or drops in a row on one path would keep the same rows.
+        drawn = row_hash([F.col(ROW_HASH)], number)
         # The whole range is compared first: while nothing is shed, no row is hashed.
         survives = (threshold >= WHOLE) | (drawn < threshold)
         if self.steps.value_column is not None:
@@ -127,6 +128,7 @@ class Stage:
         self.frame = self.frame.withColumn(name, F.coalesce(F.when(flag, survives), F.lit(False)))
         self.counts[f"kept:{number}"] = F.count_if(F.col(name))
         self.drops[number] = flag & ~F.col(name)
+        self.counts[f"shed:{number}"] = F.count_if(self.drops[number])
         return F.col(name), F.lit(float(WHOLE)) / F.greatest(threshold, F.lit(1)).cast("double")
 
     def _put(self, column: str, flag: Column, name: str) -> None:

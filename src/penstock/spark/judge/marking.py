@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.judge.sampling import WHOLE, hashed_key, key_text, listed_threshold, row_hash
+from penstock.spark.judge.sampling import WHOLE, hashed_key, key_text, listed_threshold, row_hash, stage_seed
 from penstock.spark.names import quoted
 
 HASH = "__penstock_key"
@@ -24,13 +24,18 @@ WORKING = (HASH, LISTED, THRESHOLD, KEPT, SAMPLED, ROW)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marking:
-    """Which columns identify, key, value and date a row, and where its weight goes; whether keys are sampled."""
+    """Which columns identify, key, value and date a row, and where its weight goes; whether keys are sampled.
+
+    ``salt`` sets the draws apart from those of other queries (see :meth:`PlanLog.salt
+    <penstock.spark.plan.log.PlanLog.salt>`), ``seed`` is the user's.
+    """
 
     row_id: tuple[str, ...]
     key: tuple[str, ...]
     arrival: str | None
     weight: str
     seed: int
+    salt: str
     value: str | None = None
     sample_keys: bool = False
 
@@ -79,6 +84,10 @@ class Marking:
             raise InvalidInputError("no column of the stream can be hashed; name one that identifies a row: row_id=...")
         return [F.col(quoted(name)) for name in hashable]
 
+    def drawn(self, frame: DataFrame) -> Column:
+        """The draw of each row: it survives under every threshold above."""
+        return row_hash(self.ids(frame), stage_seed(self.salt, seed=self.seed))
+
     def mark(
         self,
         frame: DataFrame,
@@ -100,10 +109,10 @@ class Marking:
             frame = frame.withColumn(THRESHOLD, threshold)
         if not (self.sample_keys and self.key and sample is not None):
             # The whole range is compared first: while nothing is shed, no row is hashed.
-            kept = (F.col(THRESHOLD) >= WHOLE) | (row_hash(self.ids(frame), self.seed) < F.col(THRESHOLD))
+            kept = (F.col(THRESHOLD) >= WHOLE) | (self.drawn(frame) < F.col(THRESHOLD))
             return frame.withColumn(KEPT, kept)
         # Two comparisons with one hash.
-        frame = frame.withColumn(ROW, row_hash(self.ids(frame), self.seed))
+        frame = frame.withColumn(ROW, self.drawn(frame))
         named = key_text([F.col(quoted(name)) for name in self.key])
         return frame.withColumns({KEPT: F.col(ROW) < F.col(THRESHOLD), SAMPLED: F.when(F.col(ROW) < sample, named)})
 
@@ -112,6 +121,7 @@ class Marking:
         counted = [
             F.count(F.lit(1)).alias("offered"),
             F.count_if(F.col(KEPT)).alias("kept"),
+            F.count_if(~F.col(KEPT)).alias("shed"),
         ]
         if LISTED in frame.columns:
             listed = F.col(LISTED).isNotNull()

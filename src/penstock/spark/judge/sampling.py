@@ -2,6 +2,8 @@
 
 A keep rate becomes the threshold ``round(keep * 2**53)``; a row survives if 53 bits of the hash of its id lie below
 it. That needs no random state, does not depend on the order of rows, and gives the same answer on every replay.
+The hash takes in which stage draws: within a stage, a lower rate keeps a part of what a higher one keeps; two stages
+draw independently, so that the product of their weights is right.
 
 Rates per key travel as a two-choice (cuckoo) hash table in two flat arrays: whatever the number of keys, a row looks
 at two slots, in generated code. A map would be searched from end to end for every row.
@@ -9,9 +11,10 @@ at two slots, in generated code. A map would be searched from end to end for eve
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,8 @@ BITS = 53  # a double holds every threshold exactly
 WHOLE = 1 << BITS
 SPARK_SEED = 42  # the seed of Spark's xxhash64
 KEY_SEPARATOR = "\x1f"  # between the columns of a compound key: ASCII's unit separator
+# Stands for the one group of all rows without a key, among hashes; a key that hashes to it would share its rate.
+NO_KEY = -(2**63)
 
 
 def threshold_of(keep: float) -> int:
@@ -105,9 +110,43 @@ def _place(hashes: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64] | 
     return None
 
 
-def row_hash(row_id: Sequence[Column], seed: int) -> Column:
-    """Spread rows over [0, 2**53) by a hash of their id."""
-    return F.xxhash64(*row_id, F.lit(seed)).bitwiseAND(F.lit(WHOLE - 1))
+def stage_seed(salt: str, *within: str, seed: int) -> int:
+    """Give a stage draws of its own, which no other stage, query or job shares.
+
+    Two stages in a row that drew alike would keep the same rows and multiply their weights: a sum would count double.
+
+    Parameters
+    ----------
+    salt
+        Of the query; see :meth:`PlanLog.salt <penstock.spark.plan.log.PlanLog.salt>`.
+    within
+        Names the part of the query, where parts draw apart: a source, a side of a join.
+    seed
+        The user's.
+
+    Examples
+    --------
+    >>> first, second = (stage_seed(f"/data/{job}/penstock/shed", seed=0) for job in ("clicks", "sales"))
+    >>> first != second, first == stage_seed("/data/clicks/penstock/shed", seed=0)
+    (True, True)
+    """
+    text = KEY_SEPARATOR.join([salt, *within, str(seed)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+def row_hash(row_id: Sequence[Column], stage: int) -> Column:
+    """Spread rows over [0, 2**53) by a hash of their id and of the stage that draws (:func:`stage_seed`).
+
+    Null is a value like any other: Spark's hash skips it, so which columns are null is hashed too.
+    """
+    nulls = [] if len(row_id) < 2 else [_nulls(row_id[first : first + 63]) for first in range(0, len(row_id), 63)]
+    return F.xxhash64(*row_id, *nulls, F.lit(stage)).bitwiseAND(F.lit(WHOLE - 1))
+
+
+def _nulls(columns: Sequence[Column]) -> Column:
+    """Say in one number which columns are null, a bit for each."""
+    bits = (F.when(column.isNull(), F.lit(1 << place)).otherwise(F.lit(0)) for place, column in enumerate(columns))
+    return reduce(Column.bitwiseOR, bits)
 
 
 def hashed_key(key: Sequence[Column]) -> Column:
@@ -117,6 +156,11 @@ def hashed_key(key: Sequence[Column]) -> Column:
     for column in key[1:]:
         missing = missing | column.isNull()
     return F.when(~missing, hashed)
+
+
+def hashed_group(key: Sequence[Column]) -> Column:
+    """Hash the key columns; rows with a null in any of them are one group, :data:`NO_KEY`."""
+    return F.coalesce(hashed_key(key), F.lit(NO_KEY))
 
 
 def key_text(key: Sequence[Column]) -> Column:

@@ -15,11 +15,8 @@ from penstock.policy.concept import ConceptDriven
 from penstock.policy.groups import GroupConcept
 from penstock.policy.stratified import batch_thresholds
 from penstock.spark.judge.marking import HASH, Marking
-from penstock.spark.judge.sampling import WHOLE, KeyTable, hashed_key, row_hash, table_literal, threshold_of
+from penstock.spark.judge.sampling import NO_KEY, WHOLE, KeyTable, hashed_group, table_literal, threshold_of
 from penstock.spark.names import quoted
-
-# Stands for the group of rows without a key, among hashes; a key that hashes to it would share its rate.
-NO_KEY = -(2**63)
 
 
 def mark_by_concept(marking: Marking, events: DataFrame, policy: ConceptDriven, plan: Plan) -> DataFrame:
@@ -44,8 +41,8 @@ def count_groups(
     """The first pass: groups of the batch, their quotas, and the least hash of each."""
     keys = [F.col(quoted(name)) for name in marking.key]
     columns = [
-        F.coalesce(hashed_key(keys), F.lit(NO_KEY)).alias("key"),
-        row_hash(marking.ids(events), marking.seed).alias("hash"),
+        hashed_group(keys).alias("key"),
+        marking.drawn(events).alias("hash"),
     ]
     found = [F.count(F.lit(1)).alias("tuples"), F.min("hash").alias("least")]
     if policy.rule == "neyman" and marking.value is not None:

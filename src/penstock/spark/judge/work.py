@@ -48,7 +48,10 @@ class WorkMarks:
         """Aggregates over reported rows: what the ledger and the controller need to know of a batch."""
         report = F.col(REPORT)
         return [
-            *(F.coalesce(F.sum(report.getField(name)), F.lit(0)).alias(name) for name in ("offered", "kept", "failed")),
+            *(
+                F.coalesce(F.sum(report.getField(name)), F.lit(0)).alias(name)
+                for name in ("offered", "kept", "shed", "failed")
+            ),
             F.min(report.getField("oldest_micros")).alias("oldest_micros"),
             (F.sum(report.getField("sum_micros")) / F.sum(report.getField("kept"))).alias("mean_micros"),
             F.collect_list(report.getField("state")).alias("states"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from penstock.control.governor import Decision
@@ -20,6 +22,7 @@ from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 
 VERSION = 1
+SAMPLING = "sampling.json"
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
 REPLAYABLE = 3
 RATES_MATURE_SECONDS = 600.0
@@ -140,13 +143,27 @@ class PlanLog:
         entries = map(self._entry, self._replayable())
         return any(entry is not None and entry["rates"] is not None for entry in entries)
 
+    def salt(self) -> str:
+        """Tell the draws of this stage from those of all others: what the first start pinned, until then the address.
+
+        A checkpoint that is moved or copied keeps its salt, and so judges a batch as it did the first time.
+        """
+        pinned = self._pinned_sampling()
+        if pinned is None:
+            # One local path may name two folders on two machines.
+            return f"{socket.gethostname()}:{self.path}" if isinstance(self.path, Path) else str(self.path)
+        if "salt" not in pinned:
+            raise PlanLogError(
+                f"{self.path / SAMPLING} names no salt: an earlier version of Penstock made it, which drew the same "
+                "rows in every query; start from a new checkpoint"
+            )
+        return str(pinned["salt"])
+
     def pin_sampling(self, sampling: Mapping[str, Any]) -> None:
-        """Refuse to go on with another row id, key or seed: a replayed batch would keep other rows."""
-        name = "sampling.json"
-        if self._root.create(name, seal(sampling, version=VERSION)):
+        """Refuse to go on with another row id, key, seed or salt: a replayed batch would keep other rows."""
+        if self._root.create(SAMPLING, seal(sampling, version=VERSION)):
             return
-        path = self.path / name
-        pinned = unseal(self._root.read(name) or "", path, version=VERSION, cure="restore the file from a copy")
+        pinned = self._pinned_sampling() or {}
         changed = sorted(field for field in sampling if pinned.get(field) != sampling[field])
         if changed:
             was = ", ".join(f"{field}={pinned.get(field)!r}" for field in changed)
@@ -154,6 +171,12 @@ class PlanLog:
                 f"this checkpoint was made with {was}; with another one a replayed batch would keep other rows. "
                 "Go back to it, or start from a new checkpoint"
             )
+
+    def _pinned_sampling(self) -> dict[str, Any] | None:
+        text = self._root.read(SAMPLING)
+        if text is None:
+            return None
+        return unseal(text, self.path / SAMPLING, version=VERSION, cure="restore the file from a copy")
 
     def batch_ids(self) -> list[int]:
         """List the batches that have an entry."""

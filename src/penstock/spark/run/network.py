@@ -52,6 +52,7 @@ def start_network(network: Network, writer: DataStreamWriter) -> NetworkRun:
             "row_id": [list(source.row_id) for source in network.steps.sources.values()],
             "key": [],
             "seed": network.seed,
+            "salt": planner.log.salt(),
             "arcs": [arc_name(arc) for arc in layout.arcs],
         }
     )

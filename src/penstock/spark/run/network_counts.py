@@ -8,7 +8,8 @@ from typing import Any
 
 from penstock.control.network_learning import NetworkCounts, PaneCounts
 from penstock.model.batch import Batch
-from penstock.model.network import Arc, Output, inputs_of
+from penstock.model.errors import InvalidInputError
+from penstock.model.network import Arc, Output, arc_name, inputs_of
 from penstock.model.network import Network as NetworkModel
 from penstock.model.network_plan import NetworkPlan
 from penstock.policy.semantic import mean_utility
@@ -18,12 +19,19 @@ from penstock.spark.compile.steps import AggregateStep, Steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArcCount:
-    """Rows at the drop of one arc in one batch; ``offered = kept + shed``."""
+    """Rows at the drop of one arc in one batch: each is counted, and ``offered = kept + shed``."""
 
     arc: Arc
     offered: int
     kept: int
     shed: int
+
+    def __post_init__(self) -> None:
+        if self.offered != self.kept + self.shed:
+            raise InvalidInputError(
+                f"arc {arc_name(self.arc)} does not balance: offered {self.offered} != kept {self.kept} + "
+                f"shed {self.shed}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +89,7 @@ class Reporter:
             name.removeprefix("present:"): int(v or 0) for name, v in metrics.items() if name.startswith("present:")
         }
         kept = {arc: int(metrics.get(f"kept:{n}") or 0) for n, arc in enumerate(layout.arcs)}
+        shed = {arc: int(metrics.get(f"shed:{n}") or 0) for n, arc in enumerate(layout.arcs)}
         lanes = {
             arc: {lane: int(metrics.get(f"lane:{layout.arcs.index(arc)}:{n}") or 0) for n, lane in enumerate(ranges)}
             for arc, ranges in layout.lanes.items()
@@ -95,15 +104,14 @@ class Reporter:
             for output in self.network.outputs
             if output.error is not None
         }
-        return NetworkCounts(present=present, kept=kept, lanes=lanes, panes=panes)
+        return NetworkCounts(present=present, kept=kept, shed=shed, lanes=lanes, panes=panes)
 
     def arcs(self, counts: NetworkCounts) -> tuple[ArcCount, ...]:
-        """Offered and kept on every arc that may have a drop."""
-        found = []
-        for arc in self.layout.arcs:
-            kept, offered = counts.kept[arc], counts.offered(arc)
-            found.append(ArcCount(arc=arc, offered=offered, kept=kept, shed=offered - kept))
-        return tuple(found)
+        """What every arc that may have a drop was offered, kept and shed."""
+        return tuple(
+            ArcCount(arc=arc, offered=counts.offered(arc), kept=counts.kept[arc], shed=counts.shed[arc])
+            for arc in self.layout.arcs
+        )
 
     def outputs(
         self,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from penstock.control.governor import Decision
 from penstock.control.guidance import tuples_in
@@ -91,21 +91,18 @@ def to_batch(
     tuples_per_unit: Sequence[float],
 ) -> Batch:
     """Join timing, counts and plan to the entry of the ledger."""
-    read, kept = int(counts["offered"]), int(counts["kept"])
-    offered = read + progress.unread_units
+    counted = row_counts(counts, unread=progress.unread_units)
     oldest, mean = counts.get("oldest_micros"), counts.get("mean_micros")
     if oldest is not None:
         latency_seconds: float | None = progress.committed_at - oldest / 1e6
-    elif previous_started_at is not None and offered:
+    elif previous_started_at is not None and counted["offered"]:
         # No tuple of this batch can have come before the batch before it was put together.
         latency_seconds = progress.committed_at - previous_started_at
     else:
         latency_seconds = None
     return Batch(
         batch_id=progress.batch_id,
-        offered=offered,
-        kept=kept,
-        shed=offered - kept,
+        **counted,
         keep=decision.plan.keep,
         reason=decision.plan.reason,
         started_at=progress.started_at,
@@ -114,13 +111,37 @@ def to_batch(
         latency_seconds=latency_seconds,
         mean_latency_seconds=None if mean is None else progress.committed_at - mean / 1e6,
         backlog_tuples=tuples_in(progress.backlog_by_source, tuples_per_unit),
-        unread=progress.unread_units,
         partition_offered=progress.partition_units,
         partition_backlog=progress.partition_backlog,
-        listed_offered=int(counts.get("listed_offered") or 0),
-        listed_kept=int(counts.get("listed_kept") or 0),
-        failed=int(counts.get("failed") or 0),
     )
+
+
+class RowCounts(TypedDict):
+    """The counts of a :class:`~penstock.model.batch.Batch`, by the names that it has for them."""
+
+    offered: int
+    kept: int
+    shed: int
+    unread: int
+    listed_offered: int
+    listed_kept: int
+    failed: int
+
+
+def row_counts(counts: Mapping[str, Any], *, unread: int) -> RowCounts:
+    """Read what a batch counted, as a :class:`~penstock.model.batch.Batch` takes it; what was not read was shed too.
+
+    Rows shed are those that were counted as such: were they the difference, a row that is lost would pass for shed.
+    """
+    return {
+        "offered": int(counts["offered"]) + unread,
+        "kept": int(counts["kept"]),
+        "shed": int(counts["shed"]) + unread,
+        "unread": unread,
+        "listed_offered": int(counts.get("listed_offered") or 0),
+        "listed_kept": int(counts.get("listed_kept") or 0),
+        "failed": int(counts.get("failed") or 0),
+    }
 
 
 def skewed_partition(batch: Batch) -> str:

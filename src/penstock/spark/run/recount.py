@@ -24,6 +24,7 @@ from penstock.spark.judge.each_batch import mark_planned
 from penstock.spark.judge.marking import Marking
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
+from penstock.spark.run.progress import row_counts
 from penstock.spark.sources.offsets import read_entry, read_whole, unread_units
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree
 from penstock.spark.store.paths import AnyPath
@@ -49,14 +50,9 @@ def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: 
         unread = sum(unread_units(end) for end in entry.sources) if entry else 0
         batch = Batch(
             batch_id=batch_id,
-            offered=counts["offered"] + unread,
-            kept=counts["kept"],
-            shed=counts["offered"] + unread - counts["kept"],
-            unread=unread,
+            **row_counts(counts, unread=unread),
             keep=decision.plan.keep,
             reason=decision.plan.reason,
-            listed_offered=counts.get("listed_offered") or 0,
-            listed_kept=counts.get("listed_kept") or 0,
             recounted=True,
         )
         ledger.append(batch)

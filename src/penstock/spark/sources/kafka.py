@@ -66,6 +66,7 @@ class KafkaSource(DataSource):
             governor=options["governor"],
             tasks=int(options["tasks"]),
             weight=options["weight"],
+            draw=int(options["draw"]),
         )
 
 
@@ -91,7 +92,16 @@ class KafkaReader(DataSourceStreamReader):
     """Say how far each partition reaches and what of it is read, on the driver; read blocks, on the executors."""
 
     def __init__(
-        self, *, topics: tuple[str, ...], client: str, starting: str, log: str, governor: str, tasks: int, weight: str
+        self,
+        *,
+        topics: tuple[str, ...],
+        client: str,
+        starting: str,
+        log: str,
+        governor: str,
+        tasks: int,
+        weight: str,
+        draw: int,
     ) -> None:
         self._topics = topics
         self._client = client
@@ -100,6 +110,7 @@ class KafkaReader(DataSourceStreamReader):
         self._governor = governor
         self._tasks = tasks
         self._weight = weight
+        self._draw = draw
 
     def initialOffset(self) -> Offsets:
         """Start a new query at the earliest or the latest offset."""
@@ -121,7 +132,8 @@ class KafkaReader(DataSourceStreamReader):
         if not waiting:
             return start
         reading = self._reading(waiting)
-        return {**end, READ: {"from": begin, "millionths": max(1, round(reading.keep * MILLIONTHS))}}
+        millionths = max(1, round(reading.keep * MILLIONTHS))
+        return {**end, READ: {"from": begin, "millionths": millionths, "draw": self._draw}}
 
     def reportLatestOffset(self) -> Offsets:
         """Tell Spark what waits beyond the batch, so that its progress reports show the backlog."""

@@ -86,17 +86,19 @@ def partition_units(start: Any, end: Any) -> dict[str, int]:
 def read_ranges(end: Any) -> dict[tuple[str, int], list[OffsetRange]] | None:
     """List, by topic and partition, what the batch that ends here reads; None where a source reads all.
 
-    >>> half = '{"clicks":{"0":6000},"read":{"from":{"clicks":{"0":2000}},"millionths":500000}}'
+    >>> half = '{"clicks":{"0":6000},"read":{"from":{"clicks":{"0":2000}},"millionths":500000,"draw":7}}'
     >>> sum(len(each) for each in read_ranges(half)["clicks", 0])
     2000
     """
     offset = _parsed(end)
     if not isinstance(offset, dict) or READ not in offset:
         return None
-    starts, keep = offset[READ]["from"], offset[READ]["millionths"] / MILLIONTHS
+    keep, draw = offset[READ]["millionths"] / MILLIONTHS, offset[READ]["draw"]
     return {
-        (topic, int(partition)): sampled_ranges(start, offset[topic][partition], keep=keep, salt=f"{topic}-{partition}")
-        for topic, partitions in starts.items()
+        (topic, int(partition)): sampled_ranges(
+            start, offset[topic][partition], keep=keep, salt=f"{draw}:{topic}-{partition}"
+        )
+        for topic, partitions in offset[READ]["from"].items()
         for partition, start in partitions.items()
     }
 

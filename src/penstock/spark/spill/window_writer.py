@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError, NotSupportedError, SpillError
@@ -116,6 +116,7 @@ class WindowSpill:
             if not its_left.offered:
                 continue
             rows = pa.concat_tables([_marked(block, its_left, number) for number, block in enumerate(its_blocks)])
+            shed = int(pc.sum(rows["shed"]).as_py())
             if self.spill.rows == "shed":
                 rows = rows.filter(rows["shed"])
             part = WindowPart(
@@ -123,7 +124,7 @@ class WindowSpill:
                 bucket=bucket,
                 batch_id=batch_id,
                 rows=len(rows),
-                shed=its_left.offered - its_left.kept,
+                shed=shed,
                 offered=its_left.offered,
                 whole=whole,
             )
@@ -209,9 +210,7 @@ def _stored(columns: T.StructType, side: str) -> T.StructType:
 
 
 def _marked(block: Stored, left: Survivors, number: int) -> pa.Table:
-    shed = np.ones(len(block.rows), dtype=bool)
-    shed[slice(None) if left.rows is None else left.rows[number]] = False
-    return block.rows.append_column("shed", pa.array(shed))
+    return block.rows.append_column("shed", pa.array(left.left_out(number, len(block.rows))))
 
 
 def _reason(policy: Policy, left: Survivors) -> str:

@@ -22,13 +22,20 @@ from penstock.spark.windows.blocks import Cut, Stored, gather
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of the tuples of a window, within one bucket."""
+    """What became of the tuples of a window, within one bucket; ``offered = kept + shed``, each counted on its own."""
 
     offered: int
     kept: int
+    shed: int
     groups: int
     missing_groups: int
     missing_tuples: int
+
+    def __post_init__(self) -> None:
+        if self.offered != self.kept + self.shed:
+            raise InvalidInputError(
+                f"a window does not balance: offered {self.offered} != kept {self.kept} + shed {self.shed}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,7 +90,7 @@ class OneStream:
         present = part.present(cut, bucket)
         coded = [block.coded(present) for block in part.blocks]
         left = shed_window(under_plan(self.policy, keep), coded, present, part.whole)
-        account = _account(left)
+        account = _account([part], [left])
         if not left.kept:
             return Answered(rows=None, account=account, left=(left,))
         rows = weighted(part.blocks, left, self.weight)
@@ -103,14 +110,7 @@ class TwoStreams:
         """Shed both sides, keys that only one side has wholly, and hand both to the function."""
         both = self._shed(under_plan(self.policy, keep), parts, cut, bucket)
         frames = [weighted(part.blocks, left, self.weight) for part, left in zip(parts, both, strict=True)]
-        left, right = both
-        account = Account(
-            offered=left.offered + right.offered,
-            kept=left.kept + right.kept,
-            groups=left.groups,
-            missing_groups=left.missing_groups,
-            missing_tuples=left.missing_tuples + right.missing_tuples,
-        )
+        account = _account(parts, both)
         if frames[0].empty or frames[1].empty:
             return Answered(rows=None, account=account, left=both)
         return Answered(rows=checked(self.function(*frames), self.columns), account=account, left=both)
@@ -175,11 +175,18 @@ def checked(answered: object, columns: tuple[str, ...]) -> pd.DataFrame:
     return answered[list(columns)]
 
 
-def _account(left: Survivors) -> Account:
+def _account(parts: Sequence[Part], left: Sequence[Survivors]) -> Account:
+    """Add the sides up; groups are those that the sides have in common, so those of the first."""
+    shed = [
+        int(np.count_nonzero(its_left.left_out(number, len(block.rows))))
+        for part, its_left in zip(parts, left, strict=True)
+        for number, block in enumerate(part.blocks)
+    ]
     return Account(
-        offered=left.offered,
-        kept=left.kept,
-        groups=left.groups,
-        missing_groups=left.missing_groups,
-        missing_tuples=left.missing_tuples,
+        offered=sum(side.offered for side in left),
+        kept=sum(side.kept for side in left),
+        shed=sum(shed),
+        groups=left[0].groups,
+        missing_groups=left[0].missing_groups,
+        missing_tuples=sum(side.missing_tuples for side in left),
     )

@@ -10,13 +10,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.judge.sampling import row_hash
+from penstock.spark.judge.sampling import hashed_group, row_hash
 from penstock.spark.names import quoted
 from penstock.spark.windows.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
 from penstock.spark.windows.stateful import BLOCK_TYPE
 
-# Stands for null in a key: no text holds it, and null is a group like any other.
-NULL_KEY = "\x00null"
 ROWS_PER_BLOCK = 1_000_000
 
 
@@ -29,16 +27,16 @@ def blocks_of(
     row_id: tuple[str, ...],
     folder: BlockFolder,
     cut: Cut,
-    seed: int,
+    stage: int,
     side: int,
 ) -> DataFrame:
-    """Turn a stream of rows into a stream of blocks."""
+    """Turn a stream of rows into a stream of blocks; ``stage`` seeds the draws, which are stored with the rows."""
     _check(events, {"time": (time,), "key": key, "value": (value,) if value else (), "row_id": row_id})
     ids = [F.col(quoted(name)) for name in (row_id or events.columns)]
     working: list[Column] = [
         F.unix_micros(F.col(quoted(time)).cast("timestamp")).alias(TIME),
         _key_column(key).alias(KEY),
-        row_hash(ids, seed).alias(HASH),
+        row_hash(ids, stage).alias(HASH),
     ]
     if value:
         working.append(F.col(quoted(value)).cast("double").alias(VALUE))
@@ -78,7 +76,7 @@ def _in_portions(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[list[
 def _key_column(key: tuple[str, ...]) -> Column:
     if not key:
         return F.lit(0).cast("long")
-    return F.xxhash64(*(F.coalesce(F.col(quoted(name)).cast("string"), F.lit(NULL_KEY)) for name in key))
+    return hashed_group([F.col(quoted(name)) for name in key])
 
 
 def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:

@@ -19,6 +19,7 @@ from penstock.model.errors import InvalidInputError
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
+from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.names import names_of, quoted
 from penstock.spark.run.handle import Run
 from penstock.spark.run.recount import close_gaps
@@ -242,6 +243,9 @@ class WindowShedder:
                 + ("both: left.transform(windows, right)" if windows.sides > 1 else "one: events.transform(windows)")
             )
         cut = _cut(events, windows.span, windows.buckets)
+        salt = planner.log.salt()
+        # Rows of both sides with the same id draw apart, or pairs of them would survive too often.
+        sides: tuple[tuple[str, ...], ...] = ((),) if windows.sides == 1 else (("left",), ("right",))
         blocks = [
             blocks_of(
                 stream,
@@ -251,10 +255,10 @@ class WindowShedder:
                 row_id=windows.row_id,
                 folder=planner.blocks,
                 cut=cut,
-                seed=windows.seed + side,
+                stage=stage_seed(salt, *called, seed=windows.seed),
                 side=side,
             )
-            for side, stream in enumerate(streams)
+            for side, (called, stream) in enumerate(zip(sides, streams, strict=True))
         ]
         spilling = None
         if self._spill is not None:
@@ -288,6 +292,7 @@ class WindowShedder:
         planner.log.verify()
         planner.log.pin_sampling(
             {
+                "salt": planner.log.salt(),
                 "row_id": list(windows.row_id),
                 "key": list(windows.key),
                 "seed": windows.seed,

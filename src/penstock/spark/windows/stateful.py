@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 BLOCK_TYPE = "label INT, side INT, pane BIGINT, name STRING, tuples BIGINT"
 ACCOUNT_TYPE = (
-    "window_start TIMESTAMP, window_end TIMESTAMP, bucket INT, offered BIGINT, kept BIGINT, groups BIGINT, "
-    "missing_groups BIGINT, missing_tuples BIGINT, late BIGINT, overlap DOUBLE, distance DOUBLE, seconds DOUBLE"
+    "window_start TIMESTAMP, window_end TIMESTAMP, bucket INT, offered BIGINT, kept BIGINT, shed BIGINT, "
+    "groups BIGINT, missing_groups BIGINT, missing_tuples BIGINT, late BIGINT, overlap DOUBLE, distance DOUBLE, "
+    "seconds DOUBLE"
 )
 
 
@@ -121,6 +122,7 @@ class WindowOperator(StatefulProcessor):
                 bucket=bucket,
                 offered=account.offered,
                 kept=account.kept,
+                shed=account.shed,
                 groups=account.groups,
                 missing_groups=account.missing_groups,
                 missing_tuples=account.missing_tuples,
@@ -135,9 +137,7 @@ class WindowOperator(StatefulProcessor):
 
     def _tell(self, batch_id: int, bucket: int, account: Account, late: int) -> None:
         told = self._told.setdefault(bucket, Counter())
-        told.update(
-            offered=account.offered, kept=account.kept, shed=account.offered - account.kept, windows=1, late=late
-        )
+        told.update(offered=account.offered, kept=account.kept, shed=account.shed, windows=1, late=late)
         self._planner.accounts.write(batch_id, bucket, told)
 
     def _parts(self, index: Index, end: int, bucket: int) -> list[Part]:

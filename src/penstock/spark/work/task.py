@@ -36,13 +36,16 @@ REPORT_TYPE = pa.struct(
     [
         ("offered", pa.int64()),
         ("kept", pa.int64()),
+        ("shed", pa.int64()),
         ("failed", pa.int64()),
         ("oldest_micros", pa.float64()),
         ("sum_micros", pa.float64()),
         ("state", pa.string()),
     ]
 )
-REPORT_DDL = "struct<offered:bigint,kept:bigint,failed:bigint,oldest_micros:double,sum_micros:double,state:string>"
+REPORT_DDL = (
+    "struct<offered:bigint,kept:bigint,shed:bigint,failed:bigint,oldest_micros:double,sum_micros:double,state:string>"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +53,12 @@ class WorkTask:
     """The function that Spark runs over the Arrow batches of a partition; it holds nothing but values.
 
     With ``execute`` off it only decides and counts, for batches whose counts were lost. With a ``spill`` it stores what
-    it sheds, or all.
+    it sheds, or all. ``stage`` seeds its draws (:func:`~penstock.spark.judge.sampling.stage_seed`).
     """
 
     calling: Calling
     planner: WorkPlanner
-    seed: int
+    stage: int
     execute: bool = True
     spill: Part | None = None
 
@@ -108,13 +111,13 @@ class _Shift:
         self._policy = task.planner.policy
         self._shedder = plan.shedder(self._policy, task.planner.constraint, partition)
         self._window = np.zeros(task.planner.constraint.window_tuples)
-        # Draws differ between partitions and batches, and are the same in every replay.
-        self._seed = np.uint64(item_of(str(task.seed), str(plan.batch_id), str(partition)))
+        # Draws differ between stages, partitions and batches, and are the same in every replay.
+        self._seed = np.uint64(item_of(str(task.stage), str(plan.batch_id), str(partition)))
         self._fresh = CostPair(self._policy.learning.shape)
         # Where every survivor stands for itself, one sketch is both.
         by_density = self._policy.RULE == BY_DENSITY
         self._executed = CostPair(self._policy.learning.shape) if by_density else self._fresh
-        self._offered = self._kept = self._unweighed = 0
+        self._offered = self._kept = self._shed = self._unweighed = 0
         self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
 
     def work(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -122,6 +125,7 @@ class _Shift:
         items, costs, weights = self.decide(batch)
         chosen = np.flatnonzero(weights)
         self._kept += chosen.size
+        self._shed += int(np.count_nonzero(weights == 0))
         self._note_arrivals(batch, chosen)
         if self._task.spill is not None:
             self._store(batch, weights)
@@ -172,6 +176,7 @@ class _Shift:
         row = {
             "offered": self._offered,
             "kept": self._kept,
+            "shed": self._shed,
             "failed": self._calls.failed,
             "oldest_micros": float(self._oldest) if np.isfinite(self._oldest) else None,
             "sum_micros": self._micros if self._kept else None,
