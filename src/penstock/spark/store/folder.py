@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+from penstock.spark.store.durable import make_folder, sync_folders, write_bytes
 from penstock.spark.store.objects import StoreFolder, copy_store_tree, numbers, remove_store_tree
 from penstock.spark.store.paths import AnyPath, StorePath
 
@@ -20,7 +21,8 @@ class Folder:
     """A folder of immutable and of replaceable text files.
 
     Every write but an appended line is atomic: a reader sees the whole file or none, also after a crash in the middle
-    of it. In a store :class:`~penstock.spark.store.objects.StoreFolder` does the same.
+    of it, and what was written is there after a loss of power. In a store
+    :class:`~penstock.spark.store.objects.StoreFolder` does the same.
     """
 
     # Files to which lines are appended: where to begin a new one.
@@ -31,6 +33,13 @@ class Folder:
 
     def create(self, name: str, text: str) -> bool:
         """Write a file that does not exist yet; False, and nothing written, if another writer was first."""
+        there = make_folder(self.path)
+        first = self._create(name, text)
+        # Also for another's file: it goes on with that, and the other may have died before it came to this.
+        sync_folders(self.path, up_to=there)
+        return first
+
+    def _create(self, name: str, text: str) -> bool:
         written = self._write_aside(name, text)
         try:
             # Linking fails if the name is taken, also between processes: exactly one writer wins.
@@ -59,7 +68,9 @@ class Folder:
 
     def replace(self, name: str, text: str) -> None:
         """Write a file, in place of what was there."""
+        there = make_folder(self.path)
         self._write_aside(name, text).replace(self.path / name)
+        sync_folders(self.path, up_to=there)
 
     def read(self, name: str) -> str | None:
         """Read a file; None if there is none."""
@@ -99,11 +110,7 @@ class Folder:
 
     def _write_aside(self, name: str, text: str) -> Path:
         aside = self.path / f".{name}.{uuid.uuid4().hex}"
-        self.path.mkdir(parents=True, exist_ok=True)
-        with aside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        write_bytes(aside, text.encode())
         return aside
 
 
