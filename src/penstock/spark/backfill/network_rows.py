@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +23,7 @@ from penstock.spark.plan.log import decision_in
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.recount import run_again
 from penstock.spark.sources.offsets import read_entry
-from penstock.spark.spill.folder import SpillFolder
+from penstock.spark.spill.folder import Run, SpillFolder
 from penstock.spark.spill.network_reader import whole_sources
 from penstock.spark.spill.network_writer import PLAN_FILE
 from penstock.spark.store.folder import folder_at
@@ -81,7 +82,7 @@ class SourceRows:
             folder_at(folder).replace(PLAN_FILE, text)
         self._verify(batch_id)
 
-    def from_spill(self, batch_id: int) -> AnyPath | None:
+    def from_spill(self, batch_id: int) -> Run | None:
         """Find the batch in the spill, if all of its rows are there as they came."""
         if self._spilled is None or batch_id not in self.ledger or self._stored(batch_id):
             return None
@@ -89,10 +90,10 @@ class SourceRows:
 
     def rows(self, batch_ids: Sequence[int]) -> DataFrame:
         """Stored rows of some batches, with ``source`` and ``batch``."""
-        spilled = {number: folder for number in batch_ids if (folder := self.from_spill(number)) is not None}
+        spilled = {number: run.paths for number in batch_ids if (run := self.from_spill(number)) is not None}
         frames = []
         if spilled:
-            frames.append(self.spark.read.parquet(*map(str, spilled.values())).where("arc IS NULL"))
+            frames.append(self.spark.read.parquet(*map(str, chain(*spilled.values()))).where("arc IS NULL"))
         if read_again := [str(self._folder(number)) for number in batch_ids if number not in spilled]:
             frames.append(self.spark.read.parquet(*read_again))
         columns = [*map(quoted, self.events.columns), "batch"]
@@ -144,16 +145,16 @@ class SourceRows:
             return told + f"The spill {spill.folder} had it and was pruned; keep more there (keep_batches)"
         if batch_id not in self.ledger:
             return told + "It was never counted, as the driver died, so nobody can tell whether the spill has it all"
-        had = ", ".join(f"{rows - shed} rows as they came and {shed} drops" for rows, shed in self._had(batch_id))
+        had = ", ".join(f"{run.rows - run.shed} rows as they came and {run.shed} drops" for run in self._had(batch_id))
         return told + (
             f"Of its {self.ledger[batch_id].read} rows the spill {spill.folder} has {had or 'nothing'}; drops alone "
             'make no answer exact, so next time store all rows: Spill(..., rows="all"), or have Spark and the source '
             "keep theirs for longer"
         )
 
-    def _had(self, batch_id: int) -> list[tuple[int, int]]:
-        counts = self._spilled.counts(batch_id) if self._spilled is not None else {}
-        return [each for run, each in sorted(counts.items()) if run.startswith("0-")]
+    def _had(self, batch_id: int) -> list[Run]:
+        runs = self._spilled.runs(batch_id) if self._spilled is not None else []
+        return [run for run in runs if run.name.startswith("0-")]
 
     def _verify(self, batch_id: int) -> None:
         if batch_id not in self.ledger:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -20,7 +21,7 @@ from penstock.model.plan import Plan
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.recount import run_again
 from penstock.spark.sources.offsets import read_entry
-from penstock.spark.spill.folder import SpillFolder
+from penstock.spark.spill.folder import Run, SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
@@ -64,7 +65,7 @@ class BatchRows:
             raise (PlanLogError if self.spill is None else SpillError)(self._gone(batch_id))
         self._verify(batch_id)
 
-    def from_spill(self, batch_id: int) -> AnyPath | None:
+    def from_spill(self, batch_id: int) -> Run | None:
         """Find the batch in the spill, if all of its rows are there: shed and kept, and none passed over unread."""
         if self._spilled is None or self._stored(batch_id):
             return None
@@ -73,8 +74,9 @@ class BatchRows:
 
     def rows(self, batch_ids: Sequence[int]) -> DataFrame:
         """Stored rows of some batches, with what :data:`OWN_COLUMNS` names."""
-        folders = (self.from_spill(number) or self._folder(number) for number in batch_ids)
-        return self.spark.read.parquet(*map(str, folders))
+        found = ((number, self.from_spill(number)) for number in batch_ids)
+        paths = (run.paths if run is not None else (self._folder(number),) for number, run in found)
+        return self.spark.read.parquet(*map(str, chain(*paths)))
 
     @cached_property
     def _spilled(self) -> SpillFolder | None:
@@ -108,7 +110,7 @@ class BatchRows:
                 f"but not the {batch.kept} it kept, without which no window is exact; next time store all rows: "
                 'Spill(..., rows="all"), or have Spark and the source keep theirs for longer'
             )
-        had = ", ".join(f"{rows} rows" for rows, _ in self._spilled.counts(batch_id).values()) or "nothing"
+        had = ", ".join(f"{run.rows} rows" for run in self._spilled.runs(batch_id)) or "nothing"
         return told + f"Of its {batch.read} rows the spill {self.spill.folder} has {had}"
 
     def _verify(self, batch_id: int) -> None:

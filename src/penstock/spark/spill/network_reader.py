@@ -15,7 +15,7 @@ from penstock.model.network import arc_name
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.names import quoted
 from penstock.spark.run.ledger import LINES
-from penstock.spark.spill.folder import SpillFolder
+from penstock.spark.spill.folder import Run, SpillFolder
 from penstock.spark.spill.network_writer import STORED, level_name
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import require_whole, spilled_batches
@@ -41,21 +41,17 @@ def read_arc_ledger(path: AnyPath) -> dict[int, ArcShed]:
     return found
 
 
-def whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, every: bool) -> AnyPath | None:
+def whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, every: bool) -> Run | None:
     """Find an execution that stored all that a level dropped in a batch; with ``every``, also all rows as they came."""
-    for run, (rows, shed_rows) in sorted(spilled.counts(batch.batch_id).items()):
-        as_they_came = rows - shed_rows
-        if run.startswith(f"{level}-") and shed_rows == shed and as_they_came in (batch.read, *([] if every else [0])):
-            return spilled.run(batch.batch_id, run)
-    return None
+    came = (batch.read,) if every else (batch.read, 0)
+    runs = (run for run in spilled.runs(batch.batch_id) if run.name.startswith(f"{level}-"))
+    return next((run for run in runs if run.shed == shed and run.rows - run.shed in came), None)
 
 
-def whole_sources(spilled: SpillFolder, batch: Batch) -> AnyPath | None:
+def whole_sources(spilled: SpillFolder, batch: Batch) -> Run | None:
     """Find an execution that stored all rows of a batch as they came."""
-    for run, (rows, shed) in sorted(spilled.counts(batch.batch_id).items()):
-        if run.startswith("0-") and rows - shed == batch.read:
-            return spilled.run(batch.batch_id, run)
-    return None
+    runs = (run for run in spilled.runs(batch.batch_id) if run.name.startswith("0-"))
+    return next((run for run in runs if run.rows - run.shed == batch.read), None)
 
 
 def spilled_drops(network: Network, spill: Spill) -> DataFrame:
@@ -74,10 +70,10 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
             every = spill.rows == "all" and level == "0"
             if not shed and not (every and batch.read):
                 continue
-            if (folder := whole_level(spilled, batch, level, shed=shed, every=every)) is None:
+            if (run := whole_level(spilled, batch, level, shed=shed, every=every)) is None:
                 torn.append(batch.batch_id)
                 break
-            found.setdefault(level, []).append(str(folder))
+            found.setdefault(level, []).extend(map(str, run.paths))
     require_whole(planner, spill, found=found, torn=torn)
     spark = next(iter(network.steps.sources.values())).frame.sparkSession
     frames = [spark.read.parquet(*folders) for _, folders in sorted(found.items())]

@@ -22,12 +22,13 @@ def spilled_rows(spark: SparkSession, *, planner: Planner, spill: Spill) -> Data
     """Read what a spill has of the batches in the ledger; see :meth:`Shedder.spilled`."""
     spilled, batches = spilled_batches(planner, spill)
     every = spill.rows == "all"
-    found, torn = [], []
+    found: list[str] = []
+    torn: list[int] = []
     for batch in batches:
         if not (batch.read if every else batch.shed - batch.unread):
             continue
-        if (folder := spilled.whole(batch, every=every)) is not None:
-            found.append(str(folder))
+        if (run := spilled.whole(batch, every=every)) is not None:
+            found += map(str, run.paths)
         else:
             torn.append(batch.batch_id)
     require_whole(planner, spill, found=found, torn=torn)

@@ -147,10 +147,10 @@ class WindowSpill:
         folder = self._folder(start)
         moment = pa.timestamp("us", tz="UTC")
         return SpillFile(
+            root=self.spill.folder,
             folder=folder,
-            partition=part.bucket,
+            name=lambda *_: part.name,
             batch_id=part.batch_id,
-            name=part.name,
             constants={
                 "window_start": pa.scalar(start, moment),
                 "window_end": pa.scalar(end, moment),

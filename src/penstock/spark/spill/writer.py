@@ -2,7 +2,7 @@
 
 A streaming query has one sink, so the rows leave by a side effect: a filter in Python, that looks at every row and lets
 pass what is kept. Tasks may run twice. So each writes under a name of its own and renames when it has seen all of its
-input; a second copy of the task finds the same rows and puts them in the same place.
+input; the name says which attempt of which partition it was, and one attempt of each partition is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.spark.names import quoted
 from penstock.spark.plan.column import current_batch_id
 from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.file import SpillFile, cannot_spill
-from penstock.spark.spill.folder import SpillFolder
+from penstock.spark.spill.folder import SpillFolder, part_name
 from penstock.spark.spill.options import MARK, Spill
 from penstock.spark.spill.schema import stored_columns
 
@@ -112,9 +112,11 @@ class Part:
                     "executors run, or name one that all share: spill=..."
                 )
             self._keep_beside(spilled, batch_id)
+            partition, attempt = context.partitionId(), context.taskAttemptId()
             return SpillFile(
+                root=root,
                 folder=spilled.run(batch_id, run),
-                partition=context.partitionId(),
+                name=lambda rows, shed: part_name(partition, attempt, rows=rows, shed=shed),
                 batch_id=batch_id,
                 constants=self._constants(batch_id),
                 columns_json=self.columns_json,
