@@ -237,7 +237,17 @@ def test_old_batches_leave_the_spill_and_that_is_counted(spark, checkpoint, tmp_
     kept = {row.batch for row in shedder.spilled().select("batch").distinct().collect()}
     assert kept == {batch.batch_id for batch in batches[-2:]}
     shutil.rmtree(Path(checkpoint, "offsets"))
-    with pytest.raises(ps.SpillError, match=r"batch 0 cannot be read again.* had it and was pruned; keep more there"):
+    # All rows are of one window, which lacks those of the batches that are gone.
+    done = shedder.backfill(
+        lambda rows: rows.groupBy("value").count(), window=F.lit(0).alias("all"), into=str(tmp_path / "into")
+    )
+    assert done.missing == tuple(batch.batch_id for batch in batches[:-2])
+    assert [(gap.first, gap.last) for gap in done.gaps] == [(None, 0)]
+    assert "had it and was pruned; keep more there" in done.gaps[0].reason
+    assert done.answers.isEmpty()
+    assert [row.window for row in done.approximate.collect()] == [0]
+    shutil.rmtree(next((tmp_path / "spill").glob("query=*")))
+    with pytest.raises(ps.SpillError, match=r"batch 0 cannot be read again"):
         shedder.backfill(lambda rows: rows.groupBy().sum("weight"), window=F.lit(0), into=str(tmp_path / "into"))
 
 

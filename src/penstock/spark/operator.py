@@ -25,6 +25,7 @@ from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.backfill.reach import Moment
 from penstock.spark.judge.work import WorkMarks
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.handle import LOGGER, Run, own_error
@@ -219,7 +220,15 @@ class Operator(Spilling):
             tidy=tidy,
         )
 
-    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
+    def backfill(
+        self,
+        query: Callable[[DataFrame], DataFrame],
+        *,
+        window: Column,
+        into: str | StorePath,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Backfilled:
         """Answer again, exactly, for every window in which rows were shed.
 
         All rows of these windows are taken from the spill, if it has them (``Spill(rows="all")``), or else read again
@@ -234,6 +243,9 @@ class Operator(Spilling):
             The window of a row that comes in, as in ``F.window("timestamp", "10 seconds")``.
         into
             Folder for the rows and the exact answers.
+        since, until
+            Answer only windows that start in this stretch of event time, ``until`` not included: moments, or texts that
+            say them. By default all.
         """
         marks = self._marks()
 
@@ -242,7 +254,9 @@ class Operator(Spilling):
             return marks.executed(rows.select(*stream_columns(rows)))
 
         try:
-            return self._backfill(query, window=window, into=into, mark=marks, prepare=execute)
+            return self._backfill(
+                query, window=window, into=into, since=since, until=until, mark=marks, prepare=execute
+            )
         except Exception as failure:
             # What the function raised in a worker, without what Spark wrapped around it.
             raise own_error(failure) or failure from failure

@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from penstock.model.errors import InvalidInputError
 from penstock.spark.backfill.answers import Backfilled, Query, backfill, rows_of_stream
+from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.rows import Mark
 from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.options import Spill
@@ -44,7 +45,15 @@ class Spilling:
         return spilled_rows(self._session(), planner=self._planner, spill=self._spill)
 
     def _backfill(
-        self, query: Query, *, window: Column, into: str | StorePath, mark: Mark, prepare: Query = rows_of_stream
+        self,
+        query: Query,
+        *,
+        window: Column,
+        into: str | StorePath,
+        since: Moment | None,
+        until: Moment | None,
+        mark: Mark,
+        prepare: Query = rows_of_stream,
     ) -> Backfilled:
         if self._events is None and (self._spill is None or self._spill.rows != "all"):
             raise InvalidInputError(
@@ -60,6 +69,8 @@ class Spilling:
             query=query,
             window=window,
             into=into,
+            since=since,
+            until=until,
         )
 
     def _session(self) -> SparkSession:
