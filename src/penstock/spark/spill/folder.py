@@ -66,7 +66,7 @@ class Run:
             attempts.setdefault(partition, {}).setdefault(attempt, []).append((file, rows, shed))
         chosen = [
             max((tried[number] for number in sorted(tried)), key=lambda some: sum(rows for _, rows, _ in some))
-            for tried in attempts.values()
+            for _, tried in sorted(attempts.items())
         ]
         parts = [part for some in chosen for part in some]
         only = all(len(tried) == 1 for tried in attempts.values())

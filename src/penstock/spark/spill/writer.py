@@ -8,7 +8,7 @@ input; the name says which attempt of which partition it was, and one attempt of
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +16,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
@@ -46,14 +46,18 @@ def spill_shed(
     row = F.struct(*(F.col(quoted(name)) for name in names), *own)
     columns = marked.select(*map(quoted, names)).schema
     part = Part.of(columns, spill=spill, planner=planner, weight=marking.weight, batch_id=batch_id)
+    return marked.where(stored_in_passing(part, row if spill.rows == "all" else F.when(~F.col(KEPT), row)))
+
+
+def stored_in_passing(part: Part, row: Column) -> Column:
+    """Give rows to Python, null where there is nothing to store; whether each goes on."""
 
     def store(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
         yield from part.store(rows)
 
     # PySpark takes the kind from the type hints, and its stubs do not know that form. Not deterministic, or Spark might
     # let later filters run first, or run this one twice.
-    passed = cast("Any", arrow_udf)(store, "boolean").asNondeterministic()
-    return marked.where(passed(row if spill.rows == "all" else F.when(~F.col(KEPT), row)))
+    return cast("Column", cast("Any", arrow_udf)(store, "boolean").asNondeterministic()(row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,20 +86,34 @@ class Part:
         )
 
     def store(self, rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        """Store rows, null where there is nothing to store, and tell for each whether it is kept."""
+        """Store rows, null where there is nothing to store, and tell for each whether it goes on."""
         file: SpillFile | None = None
+        records: Callable[[pa.StructArray], Iterable[pa.StructArray]] | None = None
         try:
             for each in rows:
                 if each.null_count < len(each):
                     file = file or self.open()
-                    file.add(each.filter(each.is_valid()) if each.null_count else each)
-                yield _kept(each)
+                    records = records or self.recording(file.batch_id)
+                    for some in records(each.filter(each.is_valid()) if each.null_count else each):
+                        file.add(some)
+                yield self.goes_on(each)
             # Not reached where whoever asks has seen enough and stops: then there is no file, rather than half of one.
             if file is not None:
                 file.finish()
         finally:
             if file is not None:
                 file.discard()
+
+    def recording(self, _batch_id: int) -> Callable[[pa.StructArray], Iterable[pa.StructArray]]:
+        """Prepare to make records of the rows of a batch: by default, of each row itself."""
+        return lambda rows: (rows,)
+
+    def goes_on(self, rows: pa.StructArray) -> pa.Array:
+        """Tell which rows go on: those that are not shed, or not here at all."""
+        if rows.null_count == len(rows):
+            return pa.repeat(True, len(rows))
+        shed = rows.field("shed")
+        return pc.invert(pc.and_kleene(shed, rows.is_valid()) if rows.null_count else shed)
 
     def open(self) -> SpillFile:
         """Begin the file of this task."""
@@ -137,11 +155,3 @@ class Part:
             "arc": pa.scalar(self.planner.name, pa.string()),
             "reason": pa.scalar(reason, pa.string()),
         }
-
-
-def _kept(rows: pa.StructArray) -> pa.Array:
-    """Tell which rows are kept: those that are not shed, or not here at all."""
-    if rows.null_count == len(rows):
-        return pa.repeat(True, len(rows))
-    shed = rows.field("shed")
-    return pc.invert(pc.and_kleene(shed, rows.is_valid()) if rows.null_count else shed)
