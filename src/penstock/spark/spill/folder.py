@@ -13,7 +13,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.model.batch import Batch
@@ -114,7 +114,11 @@ class SpillFolder:
         """
         shed = batch.shed - batch.unread
         rows = (batch.read,) if every else (batch.read, shed)
-        return next((run for run in self.runs(batch.batch_id) if run.shed == shed and run.rows in rows), None)
+        return self.find(batch, lambda run: run.shed == shed and run.rows in rows)
+
+    def find(self, batch: Batch, fits: Callable[[Run], bool]) -> Run | None:
+        """Find an execution of a batch by what it has stored; the first one, for those that fit hold the same rows."""
+        return next(filter(fits, self.runs(batch.batch_id)), None)
 
     def prune(self, *, before: int) -> int:
         """Remove batches before one, remember up to where, and count them."""
