@@ -20,7 +20,7 @@ from penstock.spark.spill import file as spillfile
 from penstock.spark.spill import writer as spillwriter
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.schema import stored_columns
+from penstock.spark.spill.schema import OF_STREAM, stored_columns
 from penstock.spark.spill.writer import Part
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.objects import store_of
@@ -47,7 +47,7 @@ def part_at(path, *, rows="all", batch_id=0):
     where = path / "spill"
     spill = Spill(where if isinstance(where, StorePath) else str(where), rows=rows)
     spill.require_writable()
-    columns = stored_columns(COLUMNS, weight="weight").json()
+    columns = stored_columns(COLUMNS, OF_STREAM, weight="weight").json()
     return Part(
         spill=spill, planner=planner, weight="weight", columns_json=columns, build="b", batch_id=batch_id
     ), SpillFolder(path=spill.folder / "query=q")

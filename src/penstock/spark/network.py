@@ -18,8 +18,8 @@ from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
-    from penstock.spark.backfill.network import NetworkBackfilled
     from penstock.spark.backfill.reach import Moment
+    from penstock.spark.backfill.result import NetworkBackfilled
     from penstock.spark.run.network import NetworkRun
 
 Shedding = Literal["random", "semantic", "uniform", "none"]

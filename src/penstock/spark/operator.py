@@ -24,8 +24,8 @@ from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
-from penstock.spark.backfill.answers import Backfilled
 from penstock.spark.backfill.reach import Moment
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.work import WorkMarks
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.handle import LOGGER, Run, own_error

@@ -18,8 +18,8 @@ from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
 from penstock.spark.answers.metrics import OUTPUT_METRICS
 from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs
-from penstock.spark.backfill.answers import Backfilled
 from penstock.spark.backfill.reach import Moment
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.each_batch import EachBatch
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.shed import ShedMarks

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -14,66 +13,25 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.backfill.reach import Gap, Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.reach import Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.backfill.rows import Mark, StreamRows
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.schema import OWN_COLUMNS, check_names
+from penstock.spark.spill.schema import OF_STREAM, check_names
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
-    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.backfill.result import NetworkBackfilled
 
 Query = Callable[[DataFrame], DataFrame]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backfilled:
-    """Exact answers, and what they rest on.
-
-    Attributes
-    ----------
-    answers
-        The query's rows for every window in which rows had been shed, from all rows of these windows.
-    batches, rows, shed
-        How many batches the answers rest on, the rows they hold, and those among them that had been shed.
-    from_spill
-        How many of the batches came from the spill; the others were read again from the source.
-    windows
-        The windows that were answered again, where a window may be left without any row; else None.
-    gaps
-        What is gone, in source and spill alike, with the stretch of windows that keep their first answers for that:
-        none of them is in ``answers``. Empty if all is exact.
-    approximate
-        The windows of which it is known that rows were sampled in them and that lie in a gap.
-    """
-
-    answers: DataFrame
-    batches: int
-    rows: int
-    shed: int
-    from_spill: int = 0
-    windows: DataFrame | None = None
-    gaps: tuple[Gap, ...] = ()
-    approximate: DataFrame | None = None
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Ids of the batches that are gone."""
-        return tuple(number for gap in self.gaps for number in gap.batches)
-
-    def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
-        """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        named = self.windows is not None and set(on) <= set(self.windows.columns)
-        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
-        return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
-
-
 def rows_of_stream(rows: DataFrame) -> DataFrame:
     """Stored rows as a query gets them: with a weight of 1, and nothing of what became of them."""
-    return rows.drop(*OWN_COLUMNS)
+    return rows.drop(*OF_STREAM)
 
 
 def backfill(
@@ -98,7 +56,7 @@ def backfill(
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     period = Period.of(spark, since, until)
     if events is not None:
-        check_names(events.schema)
+        check_names(events.schema, OF_STREAM)
     stored = StreamRows(
         spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=place(into), ledger=ledger
     )

@@ -21,7 +21,8 @@ from pyspark.sql import types as T
 from penstock.control.governor import Decision
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.spark.backfill.network_rows import SourceRows
-from penstock.spark.backfill.reach import Gap, Gaps, Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.reach import Gaps, Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.result import NetworkBackfilled
 from penstock.spark.compile.ground import Ground
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.compile.query import compile_network, source_rows
@@ -31,8 +32,7 @@ from penstock.spark.names import quoted
 from penstock.spark.plan.network_column import SQL_TYPE, drops_row, keep_all_row
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill.network_reader import read_arc_ledger
-from penstock.spark.spill.network_writer import ALSO
-from penstock.spark.spill.schema import check_names
+from penstock.spark.spill.schema import OF_NETWORK, check_names
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
@@ -41,57 +41,6 @@ if TYPE_CHECKING:
 # The batch of a row, and of the right-hand row of a pair: carried through the network, and given by no output.
 BATCH, RIGHT_BATCH = "batch", "right_batch"
 _PLANNED = "__planned"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkBackfilled:
-    """Exact answers of a network, and what they rest on.
-
-    Attributes
-    ----------
-    answers
-        In the columns of :meth:`Network.answers <penstock.spark.network.Network.answers>`: every pane that a batch with
-        drops had rows in, and all that outputs of rows would have given in these batches, had nothing been dropped.
-    delivered
-        What outputs of rows gave in these batches; None for a network without such outputs.
-    batches, rows
-        How many batches the answers rest on, and the rows they hold.
-    shed
-        Drops in them; a row that was dropped on two arcs counts twice.
-    from_spill
-        How many of the batches came from the spill; the others were read again from the sources.
-    gaps
-        What is gone, in sources and spill alike, with the stretch of panes that keep their first answers for that: none
-        of them is in ``answers``, nor anything that outputs of rows gave in these batches. Empty if all is exact.
-    approximate
-        The panes, by their ``start``, of which it is known that batches with drops had rows in them and that lie in a
-        gap; None for a network without windows.
-    """
-
-    answers: DataFrame
-    delivered: DataFrame | None
-    batches: int
-    rows: int
-    shed: int
-    from_spill: int = 0
-    gaps: tuple[Gap, ...] = ()
-    approximate: DataFrame | None = None
-
-    @property
-    def missing(self) -> tuple[int, ...]:
-        """Ids of the batches that are gone."""
-        return tuple(number for gap in self.gaps for number in gap.batches)
-
-    def correct(self, approximate: DataFrame) -> DataFrame:
-        """Put the exact answers in place of the approximate ones: panes by output and time, rows by what they hold."""
-        pane = ["output", "start", "end"]
-        exact = self.answers.select(*approximate.columns)
-        panes = exact.where("start IS NOT NULL").select(*pane).distinct()
-        windows = approximate.where("start IS NOT NULL").join(panes, pane, "left_anti").select(*approximate.columns)
-        rows = approximate.where("start IS NULL")
-        if self.delivered is not None:
-            rows = rows.exceptAll(self.delivered.select(*approximate.columns))
-        return windows.unionByName(rows).unionByName(exact)
 
 
 def backfill_network(
@@ -304,4 +253,4 @@ def _check_columns(network: Network) -> None:
     steps = network.steps
     made = [name for step in steps.steps.values() if isinstance(step, MapStep) for name in step.columns]
     names = [*(name for source in steps.sources.values() for name in source.frame.columns), *made]
-    check_names(T.StructType([T.StructField(name, T.NullType()) for name in names]), also=(*ALSO, RIGHT_BATCH))
+    check_names(T.StructType([T.StructField(name, T.NullType()) for name in names]), (*OF_NETWORK, RIGHT_BATCH))

@@ -11,46 +11,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError, PenstockError
+from penstock.spark.backfill.result import Gap
 from penstock.spark.backfill.rows import BatchRows
 
 # An end of a range of windows: a moment, or a text that says one.
 Moment = datetime | str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
-    """Batches in a row that are gone, and the windows that keep their first answers for that.
-
-    Attributes
-    ----------
-    batches
-        Ids of the batches.
-    reason
-        Why the last of them is not to be had.
-    first, last
-        Start of the first and of the last window that may lack rows; None where all before, or after, may.
-    """
-
-    batches: tuple[int, ...]
-    reason: str
-    first: Any | None
-    last: Any | None
-
-    def __str__(self) -> str:
-        """What is missing, what follows, and why."""
-        number = ", ".join(f"batch {each}" for each in self.batches) or "a part"
-        if len(self.batches) > 2:
-            number = f"batches {self.batches[0]} to {self.batches[-1]}"
-        first = "" if self.first is None else f" from {self.first}"
-        last = "" if self.last is None else f" to {self.last}"
-        return f"{number} cannot be had, so windows{first}{last} keep their first answers: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -144,7 +144,7 @@ class BatchRows(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRows(BatchRows):
-    """Rows of the stream that a shedder or an operator was applied to, with what :data:`OWN_COLUMNS` names."""
+    """Rows of the stream that a shedder or an operator was applied to, with what :data:`OF_STREAM` names."""
 
     SPILL_NEXT_TIME = 'spill=Spill(..., rows="all")'
 

@@ -16,8 +16,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.model.errors import InvalidInputError, SpillError
-from penstock.spark.backfill.answers import Backfilled
-from penstock.spark.backfill.reach import Gap, Moment, Period
+from penstock.spark.backfill.reach import Moment, Period
+from penstock.spark.backfill.result import Backfilled, Gap
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import stream_columns
@@ -28,7 +28,7 @@ from penstock.spark.windows.answer import checked
 from penstock.spark.windows.shedding import columns_of, laid_out, with_account
 
 # What is answered in one call of the function.
-OF_WINDOW = ("window_start", "window_end", "bucket")
+ONE_CALL = ("window_start", "window_end", "bucket")
 
 
 def backfill_windows(
@@ -173,7 +173,7 @@ def _rows_of(spark: SparkSession, path: AnyPath, windows: Mapping[int, Sequence[
 def _exact(spark: SparkSession, rows: Mapping[str, DataFrame], answering: _Answering, flat: T.StructType) -> DataFrame:
     """Answer windows from all of their rows."""
     grouped = {
-        side: its_rows.select(*stream_columns(its_rows), *OF_WINDOW).groupBy(*OF_WINDOW)
+        side: its_rows.select(*stream_columns(its_rows), *ONE_CALL).groupBy(*ONE_CALL)
         for side, its_rows in rows.items()
     }
 
@@ -249,7 +249,7 @@ class _Answering:
         answered = checked(self.function(*map(self._rows, sides)), self.columns)
         all_rows, none = pa.scalar(sum(map(len, sides)), pa.int64()), pa.scalar(0, pa.int64())
         account = {
-            **{name: sides[0][name][0] for name in OF_WINDOW},
+            **{name: sides[0][name][0] for name in ONE_CALL},
             **{"offered": all_rows, "kept": all_rows, "missing_groups": none, "missing_tuples": none},
             "seconds": pa.scalar(perf_counter() - started, pa.float64()),
         }
@@ -264,7 +264,7 @@ class _Answering:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _rows(self, table: pa.Table) -> pd.DataFrame:
-        rows: pd.DataFrame = table.drop_columns(list(OF_WINDOW)).to_pandas()
+        rows: pd.DataFrame = table.drop_columns(list(ONE_CALL)).to_pandas()
         rows[self.weight] = rows[self.weight] * 1.0 if self.weight in rows.columns else 1.0
         return rows
 

@@ -16,9 +16,10 @@ from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.names import quoted
 from penstock.spark.run.ledger import LINES
 from penstock.spark.spill.folder import Run, SpillFolder
-from penstock.spark.spill.network_writer import STORED, level_name
+from penstock.spark.spill.network_writer import level_name
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import Parts, committed_paths
+from penstock.spark.spill.schema import OF_NETWORK
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 
@@ -65,7 +66,7 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     spark = next(iter(network.steps.sources.values())).frame.sparkSession
     frames = [spark.read.parquet(*paths) for _, paths in sorted(committed_paths(planner, spill, parts_of).items())]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    rows = rows.select(*(quoted(name) for name in rows.columns if name not in STORED), *STORED)
+    rows = rows.select(*(quoted(name) for name in rows.columns if name not in OF_NETWORK), *OF_NETWORK)
     # All rows may have been stored by an earlier run that was asked to.
     return rows if spill.rows == "all" else rows.where("shed")
 

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from penstock.model.network import OUTSIDE, Arc, arc_name, inputs_of
 from penstock.model.network import Network as Model
@@ -31,16 +30,13 @@ from penstock.spark.plan.network_column import drops_row
 from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.schema import check_storable, stored_columns
+from penstock.spark.spill.schema import OF_NETWORK, check_storable, stored_columns
 from penstock.spark.spill.writer import Part, stored_in_passing
 from penstock.spark.store.folder import folder_at
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
 
-# Beside those of every stored row: rows that this one stood for at the arc, and the source of a row as it was offered.
-ALSO = ("weight", "source")
-STORED = ("shed", "sampled", "weight", "batch", "arc", "reason", "source")
 PLAN_FILE = "_plan.json"
 JOINS = "joins"
 _DROPPED = "__dropped"
@@ -83,7 +79,7 @@ def spill_stage(counted: DataFrame, stage: Stage, spilling: StageSpill, *, level
         return counted
     names = [name for name in counted.columns if not name.startswith("__")]
     columns = counted.select(*map(quoted, names)).schema
-    check_storable(columns, also=ALSO)
+    check_storable(columns, OF_NETWORK)
     made = _made_columns(stage.steps)
     row = F.struct(
         *(F.col(quoted(name)) for name in names),
@@ -95,9 +91,7 @@ def spill_stage(counted: DataFrame, stage: Stage, spilling: StageSpill, *, level
         spill=spilling.spill,
         planner=spilling.planner,
         weight=None,
-        columns_json=T.StructType(
-            [*stored_columns(columns, weight="weight").fields, T.StructField("source", T.StringType())]
-        ).json(),
+        columns_json=stored_columns(columns, OF_NETWORK).json(),
         # Two stages may run in one task, so the level is part of the name of their folders.
         build=f"{JOINS if level is None else level}-{uuid.uuid4().hex}",
         batch_id=None,

@@ -19,30 +19,19 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from penstock.model.errors import InvalidInputError, NotSupportedError, SpillError
+from penstock.model.errors import NotSupportedError, SpillError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import Survivors
 from penstock.spark.spill.file import SpillFile, cannot_spill
 from penstock.spark.spill.folder import SpillFolder, files_below
 from penstock.spark.spill.options import MARK, Spill
-from penstock.spark.spill.schema import check_storable
+from penstock.spark.spill.schema import OF_WINDOW, check_storable, stored_columns
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 from penstock.spark.windows.blocks import Stored
 
 ARC = "window"
 ONLY, SIDES = "part", ("left", "right")
-# What is known of a row beside its own columns, in this order; the side only in joins.
-_OWN = {
-    "shed": T.BooleanType(),
-    "window_start": T.TimestampType(),
-    "window_end": T.TimestampType(),
-    "bucket": T.IntegerType(),
-    "side": T.StringType(),
-    "batch": T.LongType(),
-    "arc": T.StringType(),
-    "reason": T.StringType(),
-}
 _PART = re.compile(r"window=(-?\d+)/(part|left|right)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
 
 
@@ -88,16 +77,12 @@ class WindowSpill:
                 "remove the folders of old windows from time to time"
             )
         for columns in streams:
-            check_storable(columns)
-            taken = [name for name in columns.fieldNames() if name.lower() in _OWN]
-            if taken:
-                raise InvalidInputError(
-                    f"the stream has a column {taken[0]!r}, where stored rows say to which window they belong; rename "
-                    "it before the shedding"
-                )
+            check_storable(columns, OF_WINDOW)
         spill.require_writable()
         sides = SIDES if len(streams) > 1 else (ONLY,)
-        texts = {side: _stored(columns, side).json() for side, columns in zip(sides, streams, strict=True)}
+        # Only joins have sides.
+        own = OF_WINDOW if len(sides) > 1 else [name for name in OF_WINDOW if name != "side"]
+        texts = {side: stored_columns(columns, own).json() for side, columns in zip(sides, streams, strict=True)}
         return cls(spill=spill, checkpoint=checkpoint, columns_json=texts, policy=policy)
 
     def store(
@@ -200,12 +185,6 @@ def stored_windows(path: AnyPath) -> dict[int, list[WindowPart]]:
                 )
             )
     return found
-
-
-def _stored(columns: T.StructType, side: str) -> T.StructType:
-    """Columns of stored rows; without metadata, for a watermark belongs to the stream and not to its rows."""
-    own = [T.StructField(name, kind) for name, kind in _OWN.items() if name != "side" or side != ONLY]
-    return T.StructType([*(T.StructField(field.name, field.dataType) for field in columns.fields), *own])
 
 
 def _marked(block: Stored, left: Survivors, number: int) -> pa.Table:

@@ -30,7 +30,7 @@ from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.file import SpillFile, cannot_spill
 from penstock.spark.spill.folder import SpillFolder, part_name
 from penstock.spark.spill.options import MARK, Spill
-from penstock.spark.spill.schema import stored_columns
+from penstock.spark.spill.schema import OF_STREAM, stored_columns
 
 
 def spill_shed(
@@ -80,7 +80,7 @@ class Part:
             spill=spill,
             planner=planner,
             weight=None if weight in columns.fieldNames() else weight,
-            columns_json=stored_columns(columns, weight=weight).json(),
+            columns_json=stored_columns(columns, OF_STREAM, weight=weight).json(),
             build=uuid.uuid4().hex,
             batch_id=batch_id,
         )
