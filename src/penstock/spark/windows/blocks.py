@@ -11,7 +11,6 @@ holds some groups completely, so that windows can be worked on in parallel.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Sequence
@@ -26,7 +25,7 @@ import pyarrow as pa
 
 from penstock.policy.groups import Floats, GroupConcept, Ints
 from penstock.policy.stratified import Codes
-from penstock.spark.store.durable import sync_folders, write_bytes
+from penstock.spark.store.durable import sync_all, sync_folders, write_bytes
 
 TIME = "__penstock_time"
 KEY = "__penstock_key"
@@ -99,6 +98,7 @@ class BlockFolder:
         payload = payload.combine_chunks()
         name = uuid.uuid4().hex
         written: list[Block] = []
+        files: list[Path] = []
         for place, pane in enumerate(panes.tolist()):
             low, high = edges[place * cut.buckets], edges[(place + 1) * cut.buckets]
             concept = pack_concept(_concept(keys, codes[low:high], None if values is None else values[low:high]))
@@ -107,14 +107,15 @@ class BlockFolder:
                 block = Block(pane=pane * cut.pane_micros, bucket=bucket, name=name, tuples=int(high - low))
                 folder = self.path / str(block.pane) / str(bucket)
                 folder.mkdir(parents=True, exist_ok=True)
-                write_bytes(folder / f"{name}.concept", concept)
+                files.append(folder / f"{name}.concept")
+                files[-1].write_bytes(concept)
                 if block.tuples:
                     present, local = _local(codes[low:high], len(keys))
                     rows = payload.slice(low, high - low).append_column(CODE, pa.array(local))
-                    _write(rows.replace_schema_metadata({KEYS: keys[present].tobytes()}), folder / f"{name}.arrow")
-                sync_folders(folder, up_to=folder)
+                    files.append(folder / f"{name}.arrow")
+                    _write(rows.replace_schema_metadata({KEYS: keys[present].tobytes()}), files[-1])
                 written.append(block)
-            sync_folders(self.path / str(pane * cut.pane_micros), up_to=self._checkpoint)
+        sync_all(files, {file.parent for file in files}, up_to=self._checkpoint)
         return written
 
     def read(self, block: Block) -> Stored:
@@ -240,8 +241,5 @@ def _local(codes: Codes, groups: int) -> tuple[Ints, Codes]:
 
 
 def _write(table: pa.Table, path: Path) -> None:
-    with path.open("wb") as sink:
-        with pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
-        sink.flush()
-        os.fsync(sink.fileno())
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
