@@ -13,18 +13,17 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from penstock.model.errors import NotSupportedError, SpillError
+from penstock.model.errors import NotSupportedError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import Survivors
 from penstock.spark.spill.file import SpillFile, cannot_spill
-from penstock.spark.spill.folder import SpillFolder, files_below
-from penstock.spark.spill.options import MARK, Spill
+from penstock.spark.spill.folder import files_below
+from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import OF_WINDOW, check_storable, stored_columns
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
@@ -157,19 +156,7 @@ class WindowSpill:
                     folder_at(folder).remove(name)
 
     def _folder(self, start: int) -> AnyPath:
-        root = self.spill.folder
-        spilled = SpillFolder.of(root, self.checkpoint)
-        if spilled is None:
-            raise SpillError(
-                f"no query has {self.checkpoint} as its checkpoint, so its windows cannot be told from those of other "
-                "queries; give the folder to the writer too: option('checkpointLocation', ...)"
-            )
-        if isinstance(root, Path) and not (root / MARK).exists():
-            raise SpillError(
-                f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
-                "executors run, or name one that all share: spill=..."
-            )
-        return spilled.path / f"window={start}"
+        return self.spill.of_query(self.checkpoint).path / f"window={start}"
 
 
 def stored_windows(path: AnyPath) -> dict[int, list[WindowPart]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
-from penstock.model.errors import SpillError
 from penstock.spark.judge.marking import KEPT, THRESHOLD, WORKING, Marking
 from penstock.spark.judge.sampling import WHOLE
 from penstock.spark.names import quoted
@@ -29,7 +27,7 @@ from penstock.spark.plan.column import current_batch_id
 from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.file import SpillFile, cannot_spill
 from penstock.spark.spill.folder import SpillFolder, part_name
-from penstock.spark.spill.options import MARK, Spill
+from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import OF_STREAM, stored_columns
 
 
@@ -123,12 +121,7 @@ class Part:
         # A retry of a stage keeps its number, and every other execution has another one.
         run = f"{self.build}-{context.stageId()}"
         try:
-            spilled = SpillFolder.of(root, self.planner.checkpoint)
-            if spilled is None or (isinstance(root, Path) and not (root / MARK).exists()):
-                raise SpillError(
-                    f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
-                    "executors run, or name one that all share: spill=..."
-                )
+            spilled = self.spill.of_query(self.planner.checkpoint)
             self._keep_beside(spilled, batch_id)
             partition, attempt = context.partitionId(), context.taskAttemptId()
             return SpillFile(
