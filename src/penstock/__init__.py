@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from penstock.policy.roadmap import RoadMap
     from penstock.spark.answers.aggregates import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.answers.outputs import WindowAggregate
-    from penstock.spark.backfill.answers import Backfilled
-    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.backfill.result import Backfilled, NetworkBackfilled
     from penstock.spark.backfill.windows import backfill_windows
     from penstock.spark.judge.sampling import compound_key
     from penstock.spark.network import Network
@@ -125,7 +124,7 @@ __all__ = [
 # should not wait for the rest of it.
 _HOMES = {
     "AverageLatency": "penstock.policy.constraint",
-    "Backfilled": "penstock.spark.backfill.answers",
+    "Backfilled": "penstock.spark.backfill.result",
     "Batch": "penstock.model.batch",
     "ConceptDriven": "penstock.policy.concept",
     "Cost": "penstock.model.load",
@@ -148,7 +147,7 @@ _HOMES = {
     "MaximumLatency": "penstock.policy.constraint",
     "Network": "penstock.spark.network",
     "NetworkPlan": "penstock.model.network_plan",
-    "NetworkBackfilled": "penstock.spark.backfill.network",
+    "NetworkBackfilled": "penstock.spark.backfill.result",
     "NetworkRun": "penstock.spark.run.network",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",

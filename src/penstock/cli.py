@@ -59,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         help="gets a session, returns (shedder or operator, query, window), or a network",
     )
     backfill.add_argument("--into", required=True, metavar="FOLDER", help="where rows and exact answers go")
+    backfill.add_argument("--since", metavar="TIME", help="only windows that start at this event time or later")
+    backfill.add_argument("--until", metavar="TIME", help="only windows that start before this event time")
     backfill.set_defaults(run=_backfill)
     return parser
 
@@ -66,12 +68,14 @@ def _parser() -> argparse.ArgumentParser:
 def _backfill(chosen: argparse.Namespace) -> int:
     from penstock.spark.backfill.answers import run_backfill
 
-    done = run_backfill(chosen.build, into=chosen.into)
+    done = run_backfill(chosen.build, into=chosen.into, since=chosen.since, until=chosen.until)
     print(
         f"{done.batches} batches ({done.from_spill} from the spill, {done.batches - done.from_spill} from the source): "
         f"{done.rows:,} rows, of which {done.shed:,} had been shed; "
         f"exact answers are in {chosen.into}/exact"
     )
+    for gap in done.gaps:
+        print(gap)
     return 0
 
 

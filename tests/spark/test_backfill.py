@@ -1,6 +1,11 @@
 """After a burst: exact answers for every window in which rows were shed."""
 
+import shutil
+import sys
 import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import functions as F
@@ -10,7 +15,7 @@ from penstock.cli import main
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
 from tests.kafka import filled_topic
-from tests.spark.streams import finish_batches, known_costs
+from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -69,6 +74,88 @@ def test_after_a_burst_every_window_is_made_exact_and_a_second_time_changes_noth
     again = shedder.backfill(answers, window=a_second(), into=str(tmp_path / "backfill"))
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert {(row.start, row.campaign): row for row in again.answers.collect()} == exact
+
+
+def two_seconds():
+    return F.window("timestamp", "2 seconds")
+
+
+def counted(rows):
+    """Two batches to a window, of a second of event time each, from 0 s on."""
+    weighed = rows.groupBy(two_seconds().alias("window")).agg(F.sum("weight").alias("rows"))
+    return weighed.select(F.unix_seconds("window.start").alias("start"), "rows")
+
+
+def by_start(frame):
+    return {row.start: row.rows for row in frame.collect()}
+
+
+def first_answers(spark):
+    """Wrong all over, so that it can be told which were replaced."""
+    return spark.createDataFrame([(start, -1.0) for start in range(0, 8, 2)], "start BIGINT, rows DOUBLE")
+
+
+def test_a_batch_that_is_gone_stops_no_other_and_its_windows_are_named_and_left_as_they_are(
+    spark, checkpoint, tmp_path, monkeypatch, capsys
+):
+    spill = ps.Spill(str(tmp_path / "spill"), rows="all")
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.3), spill=spill)
+    kept = numbers(spark, rows_per_batch=100).transform(shedder)
+    run = shedder.start(kept.writeStream.format("noop"))
+    finish_batches(run, 8)
+    shutil.rmtree(Path(checkpoint, "offsets"))
+    shutil.rmtree(next((tmp_path / "spill").glob("query=*/batch=3")))
+    # Nobody knows what batch 3 held: something of the windows of batch 2, of batch 4, and what is between.
+    span = {"window": two_seconds(), "until": "1970-01-01 00:00:08Z"}
+    done = shedder.backfill(counted, into=str(tmp_path / "into"), **span)
+    assert done.missing == (3,)
+    (gap,) = done.gaps
+    assert [gap.first.timestamp(), gap.last.timestamp()] == [2, 4]
+    assert "batch 3 cannot be read again: Spark has dropped its offsets" in gap.reason
+    assert by_start(done.answers) == {0: 200, 6: 200}
+    approximate = done.approximate.select(F.unix_seconds("window.start").alias("start")).collect()
+    assert {row.start for row in approximate} == {2, 4}
+    corrected = done.correct(first_answers(spark), on=["start"])
+    assert by_start(corrected) == {0: 200, 2: -1, 4: -1, 6: 200}
+
+    # A stretch of time that the missing batch has no part in is exact, and only its batches are taken.
+    span["since"] = datetime.fromtimestamp(6, UTC)
+    done = shedder.backfill(counted, into=str(tmp_path / "into"), **span)
+    assert (by_start(done.answers), done.gaps, done.batches, done.rows) == ({6: 200}, (), 2, 200)
+
+    # From the command line: one batch more is gone, and said.
+    shutil.rmtree(next((tmp_path / "spill").glob("query=*/batch=0")))
+    job = SimpleNamespace(build=lambda _: (shedder, counted, two_seconds()))
+    monkeypatch.setitem(sys.modules, "gap_job", job)
+    command = ["backfill", "gap_job:build", "--into", str(tmp_path / "into"), "--until", span["until"]]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "batch 0 cannot be had, so windows to " in told
+    assert "batch 3 cannot be had, so windows from " in told
+    assert by_start(spark.read.parquet(str(tmp_path / "into" / "exact"))) == {6: 200}
+
+    with pytest.raises(ps.InvalidInputError, match="nothing was shed in windows between since and until"):
+        shedder.backfill(counted, window=two_seconds(), into=str(tmp_path / "into"), since="2999-01-01")
+    with pytest.raises(ps.InvalidInputError, match="since must be a moment, got 'noon'; give a datetime"):
+        shedder.backfill(counted, window=two_seconds(), into=str(tmp_path / "into"), since="noon")
+    with pytest.raises(ps.InvalidInputError, match="since must lie before until"):
+        shedder.backfill(counted, into=str(tmp_path / "into"), **span | {"since": "2000-01-01"})
+    with pytest.raises(ps.InvalidInputError, match="window= gives int; give spans of time"):
+        shedder.backfill(counted, into=str(tmp_path / "into"), **span | {"window": F.lit(0)})
+
+
+def test_older_batches_whose_offsets_are_gone_do_not_stop_younger_ones(spark, checkpoint, tmp_path):
+    shedder = always_shedding(checkpoint, ps.Uniform(keep=0.3))
+    run = shedder.start(numbers(spark, rows_per_batch=100).transform(shedder).writeStream.format("noop"))
+    finish_batches(run, 8)
+    # As Spark does when it keeps the latest: the first that is left says where the next begins.
+    for batch_id in range(3):
+        Path(checkpoint, "offsets", str(batch_id)).unlink()
+    done = shedder.backfill(counted, window=two_seconds(), into=str(tmp_path / "into"), until="1970-01-01 00:00:08Z")
+    assert done.missing == (0, 1, 2, 3)
+    assert [(gap.first, gap.last.timestamp()) for gap in done.gaps] == [(None, 4)]
+    assert by_start(done.answers) == {6: 200}
+    assert by_start(done.correct(first_answers(spark), on=["start"])) == {0: -1, 2: -1, 4: -1, 6: 200}
 
 
 def all_rows(spark, events, arrivals, tmp_path):

@@ -7,6 +7,7 @@ import pytest
 from penstock.policy.groups import GroupConcept
 from penstock.spark.windows.blocks import HASH, KEY, TIME, VALUE, BlockFolder, Cut, gather, unpack_concept
 from penstock.spark.windows.stateful import Index, Span
+from tests.spark.synced import assert_on_disk, synced_from_now
 
 
 def table(seconds, keys, *, first=0):
@@ -27,7 +28,7 @@ def test_every_tuple_comes_back_once_in_its_pane_and_bucket(tmp_path):
     folder, cut = BlockFolder(tmp_path), Cut(pane_micros=10_000_000, buckets=2)
     seconds, keys = [1.0, 12.0, 3.0, 14.0, 5.0], [4, 5, 7, 4, 6]
 
-    blocks = list(folder.write(table(seconds, keys).to_batches(), cut))
+    blocks = folder.write(table(seconds, keys).to_batches(), cut)
 
     found = {}
     for block in blocks:
@@ -45,7 +46,7 @@ def test_every_tuple_comes_back_once_in_its_pane_and_bucket(tmp_path):
 
 def test_every_bucket_knows_the_concept_of_the_whole_pane(tmp_path):
     folder, cut = BlockFolder(tmp_path), Cut(pane_micros=10_000_000, buckets=2)
-    blocks = list(folder.write(table([1.0, 2.0, 3.0], [4, 4, 6]).to_batches(), cut))
+    blocks = folder.write(table([1.0, 2.0, 3.0], [4, 4, 6]).to_batches(), cut)
 
     concepts = [unpack_concept(folder.read_concept(block)) for block in blocks]
 
@@ -53,6 +54,21 @@ def test_every_bucket_knows_the_concept_of_the_whole_pane(tmp_path):
     for concept in concepts:
         assert (concept.keys >> 17).tolist() == [4, 6]
         assert (concept.counts.tolist(), concept.means.tolist()) == ([2, 1], [4.0, 6.0])
+
+
+def test_blocks_are_on_the_disk_with_their_names_before_anybody_is_told_of_them(tmp_path, monkeypatch):
+    (tmp_path / "checkpoint").mkdir()
+    folder, cut = BlockFolder(tmp_path / "checkpoint" / "penstock" / "blocks"), Cut(pane_micros=10_000_000, buckets=2)
+    synced = synced_from_now(monkeypatch)
+    blocks = folder.write(table([1.0, 12.0, 3.0], [4, 5, 7]).to_batches(), cut)
+    files = sorted(folder.path.rglob("*.*"))
+    assert len(files) == len(blocks) + sum(block.tuples > 0 for block in blocks)
+    for file in files:
+        assert_on_disk(synced, file, up_to=tmp_path / "checkpoint")
+
+    # Named by the state that is committed with the answer, like the blocks.
+    folder.write_window(10, 1, b"concept")
+    assert_on_disk(synced, folder.path / "windows" / "1" / "10.concept", up_to=tmp_path / "checkpoint")
 
 
 def test_only_survivors_become_rows(tmp_path):
@@ -80,7 +96,7 @@ def test_codes_follow_the_concept_of_the_window(tmp_path):
 
 def test_a_pane_is_removed_with_the_last_of_its_buckets(tmp_path):
     folder, cut = BlockFolder(tmp_path), Cut(pane_micros=10_000_000, buckets=2)
-    list(folder.write(table([1.0, 2.0], [4, 5]).to_batches(), cut))
+    folder.write(table([1.0, 2.0], [4, 5]).to_batches(), cut)
 
     folder.remove_pane(0, 0)
     assert (tmp_path / "0" / "1").exists()
@@ -90,7 +106,7 @@ def test_a_pane_is_removed_with_the_last_of_its_buckets(tmp_path):
 
 
 def test_an_empty_partition_has_no_blocks(tmp_path):
-    assert list(BlockFolder(tmp_path).write(table([], []).to_batches(), Cut(pane_micros=1, buckets=2))) == []
+    assert BlockFolder(tmp_path).write(table([], []).to_batches(), Cut(pane_micros=1, buckets=2)) == []
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,48 @@ def test_two_sources_are_read_again_once_and_what_is_gone_is_named(spark, checkp
         bare.backfill(into=str(tmp_path / "elsewhere"))
 
 
+def test_a_batch_that_is_gone_stops_no_other_and_its_panes_and_rows_stay_as_they_are(spark, checkpoint, tmp_path):
+    network = ps.Network(
+        checkpoint=checkpoint,
+        latency_seconds=600,
+        probe_tuples=10**9,
+        spill=ps.Spill(str(tmp_path / "spill"), rows="all"),
+    )
+    source = network.source("events", events(spark, rows_per_batch=100), row_id="id", event_time="at")
+    ones = source.filter("ones", F.col("kind") < 5)
+    ones.output("rows", columns=["id"])
+    ones.aggregate("counted", window_seconds=2).output("counts")
+    plan_drops(network, {("", "events"): Drop(0.5)}, (1, 5))
+    run_some(network, tmp_path / "out", 7)
+    shutil.rmtree(Path(checkpoint, "offsets"))
+    shutil.rmtree(next((tmp_path / "spill").glob("query=*/batch=1")))
+    approximate = spark.read.parquet(str(tmp_path / "out"))
+
+    done = network.backfill(into=str(tmp_path / "into"))
+    assert done.missing == (1,)
+    (gap,) = done.gaps
+    assert [gap.first.timestamp(), gap.last.timestamp()] == [10, 12]
+    assert {row.start.timestamp() for row in done.answers.where("start IS NOT NULL").collect()} == {14}
+    truth = [number for number in range(700) if number % 7 < 5]
+
+    def told(answers):
+        rows = [row.asDict() for row in answers.collect()]
+        ids = {json.loads(row["row"])["id"] for row in rows if row["start"] is None}
+        panes = {row["start"].timestamp(): row["weight"] for row in rows if row["start"] is not None}
+        return {at: {each for each in ids if each // 100 == at} for at in (0, 1, 5)}, panes
+
+    (first_rows, first_panes), (rows, panes) = told(approximate), told(done.correct(approximate))
+    expected = {at: {number for number in truth if number // 100 == at} for at in (0, 1, 5)}
+    assert first_rows[5] < rows[5] == expected[5]
+    assert rows[1] == first_rows[1] < expected[1]
+    assert rows[0] == expected[0]
+    assert panes[14] == sum(number // 100 in (4, 5) for number in truth)
+    assert {start: panes[start] for start in (10, 12)} == {start: first_panes[start] for start in (10, 12)}
+
+    done = network.backfill(into=str(tmp_path / "into"), since="1970-01-01 00:00:14Z", until="1970-01-01 00:00:16Z")
+    assert (done.gaps, done.batches, done.approximate.count()) == ((), 2, 0)
+
+
 def test_what_cannot_be_stored_is_refused_before_anything_starts(spark, checkpoint, tmp_path, capsys):
     def network(spill, frame, **made):
         built = ps.Network(checkpoint=checkpoint, spill=spill)

@@ -17,6 +17,7 @@ from penstock.model.errors import OperatorError
 from penstock.spark.run import handle as runtime
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill import writer as spillwriter
+from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.store.folder import folder_at
 from penstock.spark.work import task as worktask
 from penstock.spark.work.task import ITEM
@@ -173,7 +174,8 @@ def test_a_replay_is_read_once_and_the_source_gives_the_rest(spark, checkpoint, 
 
 
 def test_a_task_that_is_tried_again_leaves_one_copy_and_a_failed_one_none(spark, checkpoint, tmp_path, monkeypatch):
-    context = types.SimpleNamespace(stageId=lambda: 3, partitionId=lambda: 1)
+    context = types.SimpleNamespace(stageId=lambda: 3, partitionId=lambda: 1, attempt=0)
+    context.taskAttemptId = lambda: context.attempt
     for module in (worktask, spillwriter):
         monkeypatch.setattr(module, "TaskContext", types.SimpleNamespace(get=lambda: context))
         monkeypatch.setattr(module, "current_batch_id", lambda: 7)
@@ -199,13 +201,15 @@ def test_a_task_that_is_tried_again_leaves_one_copy_and_a_failed_one_none(spark,
     batch = pa.record_batch({"value": values, ITEM: values})
 
     def attempt():
+        context.attempt += 1
         return [each for each in task(iter([batch.slice(0, 30), batch.slice(30)])) if "value" in each.schema.names]
 
     with pytest.raises(OperatorError, match="a worker was lost here"):
         attempt()
     assert not [file for file in (tmp_path / "spill").rglob("*part-*") if file.is_file()]
     first, second = attempt(), attempt()
-    (file,) = (tmp_path / "spill").rglob("*.parquet")
+    (run,) = SpillFolder(path=tmp_path / "spill" / "query=q").runs(7)
+    (file,) = run.paths
     stored = pq.read_table(file).to_pylist()
     shed = {row["value"] for row in stored if row["shed"]}
     executed = {value for each in first[:-1] for value in each.column("value").to_pylist()}
@@ -213,11 +217,12 @@ def test_a_task_that_is_tried_again_leaves_one_copy_and_a_failed_one_none(spark,
     assert [row["value"] for row in stored] == list(range(60))
     assert executed == set(range(60)) - shed
     assert 10 < len(shed) < 50
-    assert file.name == f"part-1-60-{len(shed)}.parquet"
+    assert (run.rows, run.shed) == (60, len(shed))
+    assert len(list((tmp_path / "spill").rglob("*.parquet"))) == 2
     assert (stored[0]["batch"], stored[0]["arc"], stored[0]["reason"]) == (7, "operator", "half of them")
 
     # Whoever has seen enough and stops leaves no half of a file.
-    file.unlink()
+    shutil.rmtree(tmp_path / "spill" / "query=q")
     stopped = task(iter([batch, batch]))
     next(stopped)
     stopped.close()

@@ -83,6 +83,16 @@ def test_a_replay_in_other_partitions_neither_doubles_nor_loses_rows(spark, chec
         shedder.spilled()
 
 
+def test_behind_coalesce_no_row_is_lost_or_doubled(spark, checkpoint, tmp_path):
+    """One task computes all partitions under one number, and some of them have as many rows, and shed as many."""
+    shedder = shedding(checkpoint, ps.Spill(str(tmp_path / "spill"), rows="all"))
+    events = numbers(spark, rows_per_batch=40, partitions=8)
+    batches = finish_batches(shedder.start(events.transform(shedder).coalesce(1).writeStream.format("noop")), 2)
+    assert len(parts(tmp_path / "spill")) == 8 * len(batches)
+    assert ids(shedder.spilled()) == list(range(40 * len(batches)))
+    assert shedder.spilled().where("shed").count() == sum(batch.shed for batch in batches)
+
+
 @pytest.mark.slow
 def test_a_burst_whose_source_is_gone_is_made_exact_from_the_spill_alone(spark, checkpoint, tmp_path):
     arrivals = Arrivals.of((1.5, 400), (1.5, 20_000), (2.5, 400))
@@ -227,7 +237,17 @@ def test_old_batches_leave_the_spill_and_that_is_counted(spark, checkpoint, tmp_
     kept = {row.batch for row in shedder.spilled().select("batch").distinct().collect()}
     assert kept == {batch.batch_id for batch in batches[-2:]}
     shutil.rmtree(Path(checkpoint, "offsets"))
-    with pytest.raises(ps.SpillError, match=r"batch 0 cannot be read again.* had it and was pruned; keep more there"):
+    # All rows are of one window, which lacks those of the batches that are gone.
+    done = shedder.backfill(
+        lambda rows: rows.groupBy("value").count(), window=F.lit(0).alias("all"), into=str(tmp_path / "into")
+    )
+    assert done.missing == tuple(batch.batch_id for batch in batches[:-2])
+    assert [(gap.first, gap.last) for gap in done.gaps] == [(None, 0)]
+    assert "had it and was pruned; keep more there" in done.gaps[0].reason
+    assert done.answers.isEmpty()
+    assert [row.window for row in done.approximate.collect()] == [0]
+    shutil.rmtree(next((tmp_path / "spill").glob("query=*")))
+    with pytest.raises(ps.SpillError, match=r"batch 0 cannot be read again"):
         shedder.backfill(lambda rows: rows.groupBy().sum("weight"), window=F.lit(0), into=str(tmp_path / "into"))
 
 

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -104,11 +104,40 @@ def test_windows_that_shed_are_made_exact_from_the_spill_alone(spark, tmp_path):
     # A second time changes nothing.
     assert told(backfill(spark, tmp_path, answers=approximate).answers) == exact
 
-    # A window that is gone is missed where the answers are at hand.
+
+def test_windows_that_are_gone_stop_no_other_and_are_named(spark, tmp_path):
+    feed = Feed(spark, tmp_path)
+    # So many users that both buckets have some.
+    feed.add(steady(range(0, 40)) + [(second + 0.7, f"user {second}", 1.0) for second in range(0, 40, 2)])
+    feed.add([(200.0, "end", 0.0)])
+    spill = ps.Spill(str(tmp_path / "spill"), rows="all")
+    finish(windows_of(feed, tmp_path, POLICY, spill=spill, buckets=2), tmp_path)
+    approximate = spark.read.parquet(str(tmp_path / "out")).drop("batch")
+    exact = told(backfill(spark, tmp_path, answers=approximate).answers)
+    assert set(exact) == {-10, 0, 10, 20}
+
+    # A stretch of time is answered alone.
+    since, until = START + timedelta(seconds=0), START + timedelta(seconds=20)
+    part = backfill(spark, tmp_path, since=since.isoformat(), until=until)
+    assert told(part.answers) == {start: exact[start] for start in (0, 10)}
+
+    # A window that is gone is missed where the answers are at hand, and stops no other.
     (tmp_path / "spill").rename(tmp_path / "aside")
     shutil.copytree(tmp_path / "aside", tmp_path / "spill", ignore=shutil.ignore_patterns(f"window={start_micros(10)}"))
-    with pytest.raises(ps.SpillError, match=r"has nothing of the windows that start at 2024-01-01 00:00:10.000000, "):
-        backfill(spark, tmp_path, answers=approximate)
+    done = backfill(spark, tmp_path, answers=approximate)
+    (gap,) = done.gaps
+    assert gap.first == gap.last
+    assert gap.first.astimezone(UTC) == START + timedelta(seconds=10)
+    assert "has nothing of the window that starts at" in gap.reason
+    assert [row.start for row in done.approximate.collect()] == [gap.first]
+    assert told(done.answers) == {start: answer for start, answer in exact.items() if start != 10}
+    assert told(done.correct(approximate, on=["window"]))[10] == told(approximate)[10]
+    # So is one that has lost a part, which is told by the batch that answered it.
+    next((tmp_path / "spill").glob(f"query=*/window={start_micros(20)}/part-0-*")).unlink()
+    done = backfill(spark, tmp_path)
+    assert len(done.missing) == 1
+    assert re.search(r"has \d+ of 420 rows of the window that starts at", done.gaps[0].reason)
+    assert set(told(done.answers)) == {-10, 0}
     with pytest.raises(ps.InvalidInputError, match="answers must have the columns 'window' and 'shed'"):
         backfill(spark, tmp_path, answers=approximate.drop("shed"))
 
@@ -159,12 +188,12 @@ def test_only_what_was_shed_is_stored_unless_all_is_asked_for(spark, tmp_path):
     writer.store([blocks], [left_of([np.array([0]), np.array([0])], 5)], bucket=0, whole=8, **place)
     assert [part.shed for part in stored_windows(folder.parent)[0] if part.bucket == 0] == [3]
     options = {"checkpoint": str(tmp_path / "checkpoint"), "into": str(tmp_path / "into")}
-    with pytest.raises(ps.SpillError, match=r"\(3 of 8 rows\), and no window .* was it made with rows=\"shed\""):
+    with pytest.raises(ps.SpillError, match=r"3 of 8 rows of .* and no window .* was it made with rows=\"shed\""):
         ps.backfill_windows(spark, spill, median_by_user, ANSWER, **options)
 
     # The bucket that shed is gone altogether: nobody may take the window for one that is whole.
     next(folder.glob("part-0-*")).unlink()
-    with pytest.raises(ps.SpillError, match=r"1970-01-01 00:00:00.000000 \(0 of 8 rows\)"):
+    with pytest.raises(ps.SpillError, match=r"0 of 8 rows of the window that starts at 1970-01-01 00:00:00"):
         ps.backfill_windows(spark, spill, median_by_user, ANSWER, **options)
     # What a batch stored that was never committed has no answer to correct.
     Path(tmp_path, "checkpoint", "commits", "4").rename(Path(tmp_path, "checkpoint", "commits", "3"))
@@ -180,9 +209,9 @@ def test_what_cannot_be_spilled_is_refused_before_anything_starts(spark, tmp_pat
     with pytest.raises(ps.NotSupportedError, match="keep_batches=5 is not for windows"):
         windows_of(feed, tmp_path, POLICY, spill=ps.Spill(spill, keep_batches=5))
     stream = feed.stream()
-    for name, message in (("bucket", "say to which window they belong"), ("reason", "say what became of them")):
+    for name in ("bucket", "reason"):
         feed.stream = lambda _, name=name: stream.withColumn(name, F.lit(1))
-        with pytest.raises(ps.InvalidInputError, match=f"has a column {name!r}, where stored rows {message}"):
+        with pytest.raises(ps.InvalidInputError, match=f"has a column {name!r}, where stored rows say what became"):
             windows_of(feed, tmp_path, POLICY, spill=spill)
 
 

@@ -18,7 +18,8 @@ from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
-    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.backfill.reach import Moment
+    from penstock.spark.backfill.result import NetworkBackfilled
     from penstock.spark.run.network import NetworkRun
 
 Shedding = Literal["random", "semantic", "uniform", "none"]
@@ -229,19 +230,25 @@ class Network:
             raise InvalidInputError("this network has no spill; name the folder it was run with: Network(spill=...)")
         return spilled_drops(self, self.spill)
 
-    def backfill(self, *, into: str | StorePath) -> NetworkBackfilled:
+    def backfill(
+        self, *, into: str | StorePath, since: Moment | None = None, until: Moment | None = None
+    ) -> NetworkBackfilled:
         """Answer again, exactly, for all that drops have touched.
 
         A batch with drops is taken from the spill, if all of its rows are there (``Spill(rows="all")``). Else it is
         read again from the sources, as a replay would read it, and its rows are stored as Parquet in ``into``/rows. So
         are batches beside it that hold rows of the same panes, or partners in a join. Then the network runs over them
         with nothing dropped. What is stored already is not read again, so a backfill that was cut short goes on where
-        it was. See ``docs/backfill.md``.
+        it was. A batch that is gone is passed over: panes that may lack its rows are not answered, and the result names
+        both. See ``docs/backfill.md``.
 
         Parameters
         ----------
         into
             Folder for the rows and the exact answers.
+        since, until
+            Answer only panes that start in this stretch of event time, ``until`` not included, and of outputs of rows
+            all that batches with rows in it gave: moments, or texts that say them. By default all.
 
         Examples
         --------
@@ -250,7 +257,7 @@ class Network:
         """
         from penstock.spark.backfill.network import backfill_network
 
-        return backfill_network(self, into=into)
+        return backfill_network(self, into=into, since=since, until=until)
 
     def start(self, writer: DataStreamWriter) -> NetworkRun:
         """Start the query that was built on :meth:`answers`, and control it."""

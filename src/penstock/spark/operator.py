@@ -24,7 +24,8 @@ from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
-from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.backfill.reach import Moment
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.work import WorkMarks
 from penstock.spark.plan.work_planner import WorkPlanner
@@ -220,7 +221,15 @@ class Operator(Spilling):
             tidy=tidy,
         )
 
-    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
+    def backfill(
+        self,
+        query: Callable[[DataFrame], DataFrame],
+        *,
+        window: Column,
+        into: str | StorePath,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Backfilled:
         """Answer again, exactly, for every window in which rows were shed.
 
         All rows of these windows are taken from the spill, if it has them (``Spill(rows="all")``), or else read again
@@ -235,6 +244,9 @@ class Operator(Spilling):
             The window of a row that comes in, as in ``F.window("timestamp", "10 seconds")``.
         into
             Folder for the rows and the exact answers.
+        since, until
+            Answer only windows that start in this stretch of event time, ``until`` not included: moments, or texts that
+            say them. By default all.
         """
         marks = self._marks()
 
@@ -243,7 +255,9 @@ class Operator(Spilling):
             return marks.executed(rows.select(*stream_columns(rows)))
 
         try:
-            return self._backfill(query, window=window, into=into, mark=marks, prepare=execute)
+            return self._backfill(
+                query, window=window, into=into, since=since, until=until, mark=marks, prepare=execute
+            )
         except Exception as failure:
             # What the function raised in a worker, without what Spark wrapped around it.
             raise own_error(failure) or failure from failure

@@ -18,7 +18,8 @@ from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
 from penstock.spark.answers.metrics import OUTPUT_METRICS
 from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs
-from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.backfill.reach import Moment
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.each_batch import EachBatch
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import stage_seed
@@ -296,14 +297,23 @@ class Shedder(Spilling):
             writer = writer.trigger(**trigger)
         return self._run(events, writer.queryName(query_name) if query_name else writer)
 
-    def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
+    def backfill(
+        self,
+        query: Callable[[DataFrame], DataFrame],
+        *,
+        window: Column,
+        into: str | StorePath,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Backfilled:
         """Answer again, exactly, for every window in which rows were sampled.
 
         A batch that shed is taken from the spill, if all of its rows are there (``Spill(rows="all")``). Else it is read
         again from the source, as a replay would read it, and its rows are stored as Parquet in ``into``/rows, with what
         was shed and what sampled, batch, arc and reason. So are batches beside it that hold rows of the same windows.
         Then the query runs over them with every weight at 1. What is stored already is not read again, so a backfill
-        that was cut short goes on where it was. See ``docs/backfill.md``.
+        that was cut short goes on where it was. A batch that is gone is passed over: windows that may lack its rows are
+        not answered, and the result names both. See ``docs/backfill.md``.
 
         Parameters
         ----------
@@ -313,9 +323,12 @@ class Shedder(Spilling):
             The window of a row, as in ``F.window("timestamp", "10 seconds")``.
         into
             Folder for the rows and the exact answers.
+        since, until
+            Answer only windows that start in this stretch of event time, ``until`` not included: moments, or texts that
+            say them. By default all.
         """
         mark = ShedMarks(planner=self._planner, marking=self._marking)
-        return self._backfill(query, window=window, into=into, mark=mark)
+        return self._backfill(query, window=window, into=into, since=since, until=until, mark=mark)
 
     def _rates(self) -> Literal["one", "by output", "by key"]:
         """What rates the plans of this query may hold, those of batches that another policy planned included."""

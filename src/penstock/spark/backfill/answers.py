@@ -5,61 +5,33 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.backfill.rows import BatchRows, Mark
+from penstock.spark.backfill.reach import Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.result import Backfilled
+from penstock.spark.backfill.rows import Mark, StreamRows
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.schema import OWN_COLUMNS, check_names
+from penstock.spark.spill.schema import OF_STREAM, check_names
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
-    from penstock.spark.backfill.network import NetworkBackfilled
+    from penstock.spark.backfill.result import NetworkBackfilled
 
 Query = Callable[[DataFrame], DataFrame]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backfilled:
-    """Exact answers, and what they rest on.
-
-    Attributes
-    ----------
-    answers
-        The query's rows for every window in which rows had been shed, from all rows of these windows.
-    batches, rows, shed
-        How many batches the answers rest on, the rows they hold, and those among them that had been shed.
-    from_spill
-        How many of the batches came from the spill; the others were read again from the source.
-    windows
-        The windows that were answered again, where a window may be left without any row; else None.
-    """
-
-    answers: DataFrame
-    batches: int
-    rows: int
-    shed: int
-    from_spill: int = 0
-    windows: DataFrame | None = None
-
-    def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
-        """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        named = self.windows is not None and set(on) <= set(self.windows.columns)
-        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
-        return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
-
-
 def rows_of_stream(rows: DataFrame) -> DataFrame:
     """Stored rows as a query gets them: with a weight of 1, and nothing of what became of them."""
-    return rows.drop(*OWN_COLUMNS)
+    return rows.drop(*OF_STREAM)
 
 
 def backfill(
@@ -73,6 +45,8 @@ def backfill(
     query: Query,
     window: Column,
     into: str | StorePath,
+    since: Moment | None = None,
+    until: Moment | None = None,
 ) -> Backfilled:
     """Answer again, exactly, for the windows in which rows were sampled; see :meth:`Shedder.backfill`.
 
@@ -80,24 +54,31 @@ def backfill(
     windows what the query is to get.
     """
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
-    shedding = sorted(number for number, batch in ledger.items() if batch.shed)
-    if not shedding:
-        raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: there is nothing to backfill")
+    period = Period.of(spark, since, until)
     if events is not None:
-        check_names(events.schema)
-    stored = BatchRows(
+        check_names(events.schema, OF_STREAM)
+    stored = StreamRows(
         spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=place(into), ledger=ledger
     )
-    for number in shedding:
-        stored.store(number)
+
+    def windows_of(batch_ids: Sequence[int], *, sampled: bool = False) -> DataFrame:
+        rows = stored.rows(batch_ids)
+        return _with_start((rows.where("sampled") if sampled else rows).select(window.alias("window")), period)
+
+    known = sorted(number for number, batch in ledger.items() if batch.offered and period.may_hold(batch))
+    reach = Reach(stored=stored, known=known, starts=windows_of, period=period)
+    touched = reach.touched(number for number in known if ledger[number].shed)
+    if not touched:
+        raise nothing_touched(stored, period)
     # Also those in which all that was sampled happened to survive: their answers are weighted all the same.
-    windows = stored.rows(shedding).where("sampled").select(window.alias("window")).distinct().cache()
-    wanted = _with_neighbours(stored, shedding, window, windows)
-    rows = stored.rows(wanted)
-    touched = rows.withColumn("__window", window).join(
-        F.broadcast(windows.withColumnRenamed("window", "__window")), "__window", "left_semi"
+    sampled = windows_of(touched, sampled=True).where(period.holds("start")).distinct().cache()
+    wanted = reach.with_neighbours(
+        touched, lambda number: not windows_of([number]).join(sampled, "window", "left_semi").isEmpty()
     )
-    exact = query(prepare(touched.drop("__window")))
+    gaps = reach.gaps()
+    windows = gaps.exact(sampled, "start").select(F.col("window").alias("__window"))
+    rows = stored.rows(wanted).withColumn("__window", window).join(F.broadcast(windows), "__window", "left_semi")
+    exact = query(prepare(rows.drop("__window")))
     target = str(stored.into / "exact")
     exact.write.mode("overwrite").parquet(target)
     return Backfilled(
@@ -106,10 +87,28 @@ def backfill(
         rows=sum(ledger[number].offered for number in wanted),
         shed=sum(ledger[number].shed for number in wanted),
         from_spill=sum(stored.from_spill(number) is not None for number in wanted),
+        gaps=gaps.listed,
+        approximate=gaps.approximate(sampled, "start").select("window"),
     )
 
 
-def run_backfill(build: str, *, into: str) -> Backfilled | NetworkBackfilled:
+def _with_start(windows: DataFrame, period: Period) -> DataFrame:
+    """Windows with their start; a window that is no span of time stands for itself."""
+    kind = windows.schema["window"].dataType
+    spans = isinstance(kind, T.StructType) and "start" in kind.fieldNames()
+    found = windows.withColumn("start", F.col("window.start" if spans else "window"))
+    of_time = isinstance(found.schema["start"].dataType, (T.TimestampType, T.TimestampNTZType, T.DateType))
+    if period.bounded and not of_time:
+        raise InvalidInputError(
+            f"since and until choose windows by their start, and window= gives {kind.simpleString()}; give spans of "
+            "time, as F.window does, or leave since and until out"
+        )
+    return found
+
+
+def run_backfill(
+    build: str, *, into: str, since: str | None = None, until: str | None = None
+) -> Backfilled | NetworkBackfilled:
     """Backfill what ``module:function`` builds.
 
     The function gets a session and returns a shedder or an operator, the query and the window; or a network.
@@ -127,24 +126,7 @@ def run_backfill(build: str, *, into: str) -> Backfilled | NetworkBackfilled:
     spark = SparkSession.getActiveSession() or local_session()
     built = function(spark)
     if isinstance(built, Network):
-        return built.backfill(into=into)
+        return built.backfill(into=into, since=since, until=until)
     shedder, query, window = built
-    done: Backfilled = shedder.backfill(query, window=window, into=into)
+    done: Backfilled = shedder.backfill(query, window=window, into=into, since=since, until=until)
     return done
-
-
-def _with_neighbours(stored: BatchRows, shedding: Sequence[int], window: Column, windows: DataFrame) -> list[int]:
-    """Add batches before, between and after those that shed, as long as they hold rows of a window in question."""
-    known = sorted(number for number, batch in stored.ledger.items() if batch.offered)
-    wanted = set(shedding)
-    for start, step in ((number, step) for number in shedding for step in (-1, 1)):
-        at = known.index(start) + step
-        while 0 <= at < len(known) and known[at] not in wanted:
-            number = known[at]
-            stored.store(number)
-            touched = stored.rows([number]).select(window.alias("window")).join(windows, "window", "left_semi")
-            if touched.isEmpty():
-                break
-            wanted.add(number)
-            at += step
-    return sorted(wanted)

@@ -21,6 +21,8 @@ from pyspark.sql import types as T
 from penstock.control.governor import Decision
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.spark.backfill.network_rows import SourceRows
+from penstock.spark.backfill.reach import Gaps, Moment, Period, Reach, nothing_touched
+from penstock.spark.backfill.result import NetworkBackfilled
 from penstock.spark.compile.ground import Ground
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.compile.query import compile_network, source_rows
@@ -30,8 +32,7 @@ from penstock.spark.names import quoted
 from penstock.spark.plan.network_column import SQL_TYPE, drops_row, keep_all_row
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill.network_reader import read_arc_ledger
-from penstock.spark.spill.network_writer import ALSO
-from penstock.spark.spill.schema import check_names
+from penstock.spark.spill.schema import OF_NETWORK, check_names
 from penstock.spark.store.paths import StorePath, place
 
 if TYPE_CHECKING:
@@ -42,88 +43,59 @@ BATCH, RIGHT_BATCH = "batch", "right_batch"
 _PLANNED = "__planned"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkBackfilled:
-    """Exact answers of a network, and what they rest on.
-
-    Attributes
-    ----------
-    answers
-        In the columns of :meth:`Network.answers <penstock.spark.network.Network.answers>`: every pane that a batch with
-        drops had rows in, and all that outputs of rows would have given in these batches, had nothing been dropped.
-    delivered
-        What outputs of rows gave in these batches; None for a network without such outputs.
-    batches, rows
-        How many batches the answers rest on, and the rows they hold.
-    shed
-        Drops in them; a row that was dropped on two arcs counts twice.
-    from_spill
-        How many of the batches came from the spill; the others were read again from the sources.
-    """
-
-    answers: DataFrame
-    delivered: DataFrame | None
-    batches: int
-    rows: int
-    shed: int
-    from_spill: int = 0
-
-    def correct(self, approximate: DataFrame) -> DataFrame:
-        """Put the exact answers in place of the approximate ones: panes by output and time, rows by what they hold."""
-        pane = ["output", "start", "end"]
-        exact = self.answers.select(*approximate.columns)
-        panes = exact.where("start IS NOT NULL").select(*pane).distinct()
-        windows = approximate.where("start IS NOT NULL").join(panes, pane, "left_anti").select(*approximate.columns)
-        rows = approximate.where("start IS NULL")
-        if self.delivered is not None:
-            rows = rows.exceptAll(self.delivered.select(*approximate.columns))
-        return windows.unionByName(rows).unionByName(exact)
-
-
-def backfill_network(network: Network, *, into: str | StorePath) -> NetworkBackfilled:
+def backfill_network(
+    network: Network, *, into: str | StorePath, since: Moment | None = None, until: Moment | None = None
+) -> NetworkBackfilled:
     """Answer again, exactly, for all that drops have touched; see :meth:`Network.backfill`."""
-    planner = planner_of(network)
+    planner, spark = planner_of(network), next(iter(network.steps.sources.values())).frame.sparkSession
     _check_columns(network)
+    period = Period.of(spark, since, until)
+    if period.bounded and not any(source.event_time for source in network.steps.sources.values()):
+        raise InvalidInputError("since and until are times of events, and no source has any; give it: event_time=...")
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     arcs = read_arc_ledger(planner.log.path / "arcs")
     shed = {number: sum(arcs.get(number, {}).values()) for number in ledger}
     if not ledger:
         raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: there is nothing to backfill")
-    stored = SourceRows(network=network, planner=planner, into=place(into), ledger=ledger)
-    touched = sorted(
-        [number for number, batch in ledger.items() if batch.offered and (shed[number] or batch.keep < 1)]
-        + [number for number in stored.uncounted if _may_shed(stored.decision(number))]
+    stored = SourceRows(
+        spark=spark, network=network, planner=planner, spill=network.spill, into=place(into), ledger=ledger
     )
-    if not touched:
-        raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: there is nothing to backfill")
-    again = _Again(network=network, layout=layout_of(network), stored=stored, touched=touched)
+    with_rows = [*stored.uncounted, *(number for number, batch in ledger.items() if batch.offered)]
+    known = sorted(number for number in with_rows if period.may_hold(ledger.get(number)))
+    dropped = [
+        number
+        for number in known
+        if (shed[number] or ledger[number].keep < 1 if number in ledger else _may_shed(stored.decision(number)))
+    ]
+    again = _Again(network=network, layout=layout_of(network), stored=stored)
     # Before anything is read: of what is missing here, no reading will make up for it.
-    plans = again.plans() if again.gives_rows else {}
-    for number in touched:
-        stored.store(number)
-    wanted = again.with_neighbours()
-    answers = again.write("exact", again.answers(wanted, again.exact_plan, windows=True))
-    delivered = None
-    if again.gives_rows:
-        delivered = again.write("delivered", again.answers(wanted, again.logged_plan(plans), windows=False))
+    plans = again.plans(dropped) if again.gives_rows else {}
+    reach = Reach(stored=stored, known=known, starts=again.starts, period=period)
+    again.touched = reach.touched(dropped)
+    if not again.touched:
+        raise nothing_touched(stored, period)
+    wanted = reach.with_neighbours(again.touched, again.beside) if again.has_times else list(again.touched)
+    gaps = reach.gaps(margin_seconds=again.margin_seconds)
     return NetworkBackfilled(
-        answers=answers,
-        delivered=delivered,
+        answers=again.write("exact", again.exact(wanted, period=period, gaps=gaps)),
+        delivered=again.write("delivered", again.delivered(wanted, plans)) if again.gives_rows else None,
         batches=len(wanted),
         rows=sum(map(stored.count, wanted)),
         shed=sum(shed.get(number, 0) for number in wanted),
         from_spill=sum(stored.from_spill(number) is not None for number in wanted),
+        gaps=gaps.listed,
+        approximate=again.panes(period, gaps.approximate),
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Again:
-    """A network over stored rows of batches, of which some were touched by drops."""
+    """A network over stored rows of batches, of which some are ``touched`` by drops and to be made good for."""
 
     network: Network
     layout: Layout
     stored: SourceRows
-    touched: Sequence[int]
+    touched: Sequence[int] = ()
 
     @cached_property
     def gives_rows(self) -> bool:
@@ -131,56 +103,77 @@ class _Again:
         steps = self.network.steps.steps
         return any(not isinstance(steps.get(o.input), AggregateStep) for o in self.network.model.outputs)
 
-    def plans(self) -> dict[int, Decision]:
-        """Read the plans of the batches that were touched; without one, nobody knows what its rows had become."""
-        found = {number: self.stored.decision(number) for number in self.touched}
-        gone = [str(number) for number, decision in found.items() if decision is None]
-        if gone:
-            raise PlanLogError(
-                f"the plans of batches {', '.join(gone)} are gone, so nobody can tell which of their rows outputs had "
-                "given; they go with Spark's offsets. Run the backfill sooner, have Spark keep more "
-                "(spark.sql.streaming.minBatchesToRetain), or run the network with a spill, which keeps them"
-            )
+    @cached_property
+    def has_times(self) -> bool:
+        """Whether rows of one batch have a part in what those of another one give."""
+        return self._pane_seconds is not None or self._join_seconds is not None
+
+    @cached_property
+    def margin_seconds(self) -> float:
+        """How far from a pane, in whole panes, a row may be that has a part in it: as far as partners in a join."""
+        pane = self._pane_seconds or 1
+        return math.ceil((self._join_seconds or 0.0) / pane) * pane
+
+    def plans(self, batch_ids: Sequence[int]) -> dict[int, Decision]:
+        """Read the plans of batches with drops; without one, nobody knows what had become of the rows of a batch."""
+        found = {number: self.stored.decision(number) for number in batch_ids}
+        gone = [number for number, decision in found.items() if decision is None]
+        told = (
+            "gone, so nobody can tell which of their rows outputs had "
+            "given; they go with Spark's offsets. Run the backfill sooner, have Spark keep more "
+            "(spark.sql.streaming.minBatchesToRetain), or run the network with a spill, which keeps them"
+        )
+        if gone and len(gone) == len(found):
+            raise PlanLogError(f"the plans of batches {', '.join(map(str, gone))} are {told}")
+        self.stored.missing.update({number: f"the plan of batch {number} is {told}" for number in gone})
         return {number: decision for number, decision in found.items() if decision is not None}
 
-    def with_neighbours(self) -> list[int]:
-        """Add batches before, between and after, as long as they hold rows of the same panes, or partners in a join."""
-        known = sorted({*self.stored.uncounted, *(n for n, batch in self.stored.ledger.items() if batch.offered)})
-        wanted = set(self.touched)
-        if self._pane_seconds is None and self._join_seconds is None:
-            return sorted(wanted)
-        for start, step in ((number, step) for number in self.touched for step in (-1, 1)):
-            at = known.index(start) + step
-            while 0 <= at < len(known) and known[at] not in wanted:
-                self.stored.store(known[at])
-                if not self._beside(self._timed([known[at]])):
-                    break
-                wanted.add(known[at])
-                at += step
-        return sorted(wanted)
+    def starts(self, batch_ids: Sequence[int]) -> DataFrame:
+        """The start of the pane of each row, or its time where there are no panes; null without times of events."""
+        if not any(source.event_time for source in self.network.steps.sources.values()):
+            return self.stored.rows(batch_ids).select(F.lit(None).cast("timestamp").alias("start"))
+        timed = self._timed(batch_ids)
+        if self._pane_seconds is not None:
+            return self._with_start(timed).select("start")
+        return timed.select(F.col(TIME).cast("timestamp").alias("start"))
 
-    def answers(
+    def beside(self, batch_id: int) -> bool:
+        """Whether a batch has rows in a pane of the touched ones, or close enough to be partners of their rows."""
+        timed = self._timed([batch_id])
+        if self._pane_seconds is not None and not self._with_start(timed).join(self._panes, "start", "semi").isEmpty():
+            return True
+        return self._join_seconds is not None and not timed.join(self._cells, "cell", "semi").isEmpty()
+
+    def panes(self, period: Period, choose: Callable[[DataFrame, str], DataFrame]) -> DataFrame | None:
+        """Of the panes of the touched batches, choose some that are in a period; None without windows."""
+        return None if self._pane_seconds is None else choose(self._panes.where(period.holds("start")), "start")
+
+    def exact(self, batch_ids: Sequence[int], *, period: Period, gaps: Gaps) -> DataFrame:
+        """Run the network over all rows; give all that the touched batches have a part in, but what lacks rows."""
+        found = self._answers(batch_ids, lambda frame: frame.withColumn(PLAN, self._keep_all), windows=True)
+        wanted = self.panes(period, gaps.exact)
+        if wanted is None:
+            return found
+        # Of the neighbours there are panes in which nothing was dropped, and of which rows may be missing here.
+        panes = found.join(F.broadcast(wanted), "start", "left_semi").select(*found.columns)
+        return panes.unionByName(found.where("start IS NULL")) if self.gives_rows else panes
+
+    def delivered(self, batch_ids: Sequence[int], plans: Mapping[int, Decision]) -> DataFrame:
+        """Run the network as it ran, for the rows that the touched batches gave."""
+        return self._answers(batch_ids, self._logged_plan(plans), windows=False)
+
+    def _answers(
         self, batch_ids: Sequence[int], with_plan: Callable[[DataFrame], DataFrame], *, windows: bool
     ) -> DataFrame:
-        """Run the network over some batches; give what the touched ones have a part in."""
         ground = Ground(
             frames=self._frames(batch_ids),
             with_plan=with_plan,
             only=lambda frame: frame.where(_of_batches(frame, self.touched, windows=windows)),
             hidden=frozenset({BATCH, RIGHT_BATCH}),
         )
-        found = compile_network(self.network, ground)
-        if not windows or self._pane_seconds is None:
-            return found
-        # Of the neighbours there are panes in which nothing was dropped, and of which rows may be missing here.
-        panes = found.join(F.broadcast(self._panes), "start", "left_semi").select(*found.columns)
-        return panes.unionByName(found.where("start IS NULL")) if self.gives_rows else panes
+        return compile_network(self.network, ground)
 
-    def exact_plan(self, frame: DataFrame) -> DataFrame:
-        """Plan to keep all."""
-        return frame.withColumn(PLAN, self._keep_all)
-
-    def logged_plan(self, decisions: Mapping[int, Decision]) -> Callable[[DataFrame], DataFrame]:
+    def _logged_plan(self, decisions: Mapping[int, Decision]) -> Callable[[DataFrame], DataFrame]:
         """Plan as it was: a row by its batch, a pair by the later one of its two."""
         rows = [(number, json.dumps(drops_row(each, self.layout.arcs))) for number, each in decisions.items()]
         listed = self.stored.spark.createDataFrame(rows, f"{_PLANNED} BIGINT, plan STRING")
@@ -241,12 +234,6 @@ class _Again:
         pane = F.window(TIME, f"{self._pane_seconds} seconds")
         return timed.select("cell", pane.start.cast("timestamp").alias("start"))
 
-    def _beside(self, timed: DataFrame) -> bool:
-        """Whether there are rows in a pane of the touched batches, or close enough to be partners of their rows."""
-        if self._pane_seconds is not None and not self._with_start(timed).join(self._panes, "start", "semi").isEmpty():
-            return True
-        return self._join_seconds is not None and not timed.join(self._cells, "cell", "semi").isEmpty()
-
 
 def _of_batches(frame: DataFrame, batch_ids: Sequence[int], *, windows: bool) -> Column:
     """Whether a row, or one of a pair, is of these batches; and, if wanted, windows."""
@@ -266,4 +253,4 @@ def _check_columns(network: Network) -> None:
     steps = network.steps
     made = [name for step in steps.steps.values() if isinstance(step, MapStep) for name in step.columns]
     names = [*(name for source in steps.sources.values() for name in source.frame.columns), *made]
-    check_names(T.StructType([T.StructField(name, T.NullType()) for name in names]), also=(*ALSO, RIGHT_BATCH))
+    check_names(T.StructType([T.StructField(name, T.NullType()) for name in names]), (*OF_NETWORK, RIGHT_BATCH))

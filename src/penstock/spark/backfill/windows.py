@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import reduce
 from time import perf_counter
 
@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from penstock.model.errors import InvalidInputError, SpillError
-from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.backfill.reach import Moment, Period
+from penstock.spark.backfill.result import Backfilled, Gap
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import stream_columns
@@ -27,7 +28,7 @@ from penstock.spark.windows.answer import checked
 from penstock.spark.windows.shedding import columns_of, laid_out, with_account
 
 # What is answered in one call of the function.
-OF_WINDOW = ("window_start", "window_end", "bucket")
+ONE_CALL = ("window_start", "window_end", "bucket")
 
 
 def backfill_windows(
@@ -40,6 +41,8 @@ def backfill_windows(
     into: str | StorePath,
     weight: str = "weight",
     answers: DataFrame | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
 ) -> Backfilled:
     """Answer again, exactly, every window of :func:`shed_windows` or :func:`shed_join` that shed rows.
 
@@ -61,14 +64,18 @@ def backfill_windows(
         Folder for the exact answers, which are written anew each time.
     answers
         The first answers, with their columns ``window`` and ``shed``: a window of which they say that it shed, and that
-        the spill does not have, is then an error. Without them, a window that is gone from the spill altogether is not
-        missed, and keeps its first answers.
+        the spill does not have, is then named in ``gaps``. Without them, a window that is gone from the spill
+        altogether is not missed, and keeps its first answers.
+    since, until
+        Answer only windows that start in this stretch of event time, ``until`` not included: moments, or texts that say
+        them. By default all.
 
     Returns
     -------
     Backfilled
         ``correct(approximate, on=["window"])`` puts the exact answers in place of those of the same windows. Their
         column ``shed`` says that all rows were kept; what only the stream knew (``groups``, ``late``, drift) is null.
+        A window of which the spill has not all rows keeps its first answers, and is named in ``gaps``.
 
     Examples
     --------
@@ -106,21 +113,27 @@ def backfill_windows(
     committed = max(folder_at(at / "commits").ids(), default=-1)
     if spilled is None or committed < 0:
         raise InvalidInputError(f"no batch was committed on {at} yet: no window was answered")
+    period = Period.of(spark, since, until)
     # What was stored by a batch that was never committed has no answer to correct. A window of which a part is missing
     # may have shed in that part.
     windows = {
         start: parts
-        for start, parts in stored_windows(spilled.path).items()
-        if all(part.batch_id <= committed for part in parts)
+        for start, parts in sorted(stored_windows(spilled.path).items())
+        if period.holds_micros(start)
+        and all(part.batch_id <= committed for part in parts)
         and (any(part.shed for part in parts) or sum(part.offered for part in parts) < parts[0].whole)
     }
+    gaps = [_gap(start, parts, root) for start, parts in windows.items() if not _is_whole(parts)]
+    whole = {start: parts for start, parts in windows.items() if _is_whole(parts)}
     if answers is not None:
-        _require_all(answers, windows, root)
-    if not windows:
+        missed = (start for start in _shed(answers) if start not in windows and period.holds_micros(start))
+        gaps += [_gap(start, (), root) for start in missed]
+    if not whole and gaps:
+        raise SpillError(gaps[0].reason)
+    if not whole:
         raise InvalidInputError(
             f"the spill {root} has no window of the query on {at} that shed rows: there is nothing to backfill"
         )
-    _require_whole(windows, root)
     flat, time_zone = with_account(columns), str(spark.conf.get("spark.sql.session.timeZone"))
     answering = _Answering(
         function=function,
@@ -129,11 +142,11 @@ def backfill_windows(
         schema=to_arrow_schema(flat, timezone=time_zone),
         time_zone=time_zone,
     )
-    rows = _rows_of(spark, spilled.path, windows)
+    rows = _rows_of(spark, spilled.path, whole)
     exact = _exact(spark, rows, answering, flat)
     target = str(place(into) / "exact")
     laid_out(exact, columns).write.mode("overwrite").parquet(target)
-    parts = [part for each in windows.values() for part in each]
+    parts = [part for each in whole.values() for part in each]
     return Backfilled(
         answers=spark.read.parquet(target),
         batches=len({part.batch_id for part in parts}),
@@ -141,6 +154,8 @@ def backfill_windows(
         shed=sum(part.shed for part in parts),
         from_spill=len({part.batch_id for part in parts}),
         windows=_windows_of(rows.values()),
+        gaps=tuple(gaps),
+        approximate=spark.createDataFrame([(gap.first,) for gap in gaps], "start TIMESTAMP"),
     )
 
 
@@ -156,7 +171,7 @@ def _rows_of(spark: SparkSession, path: AnyPath, windows: Mapping[int, Sequence[
 def _exact(spark: SparkSession, rows: Mapping[str, DataFrame], answering: _Answering, flat: T.StructType) -> DataFrame:
     """Answer windows from all of their rows."""
     grouped = {
-        side: its_rows.select(*stream_columns(its_rows), *OF_WINDOW).groupBy(*OF_WINDOW)
+        side: its_rows.select(*stream_columns(its_rows), *ONE_CALL).groupBy(*ONE_CALL)
         for side, its_rows in rows.items()
     }
 
@@ -181,44 +196,36 @@ def _windows_of(rows: Iterable[DataFrame]) -> DataFrame:
     return reduce(DataFrame.union, (each.select(window) for each in rows)).distinct()
 
 
-def _require_all(answers: DataFrame, windows: Mapping[int, Sequence[WindowPart]], root: AnyPath) -> None:
-    """Name windows of which the answers say that they shed, and of which the spill has nothing."""
+def _shed(answers: DataFrame) -> list[int]:
+    """List the windows of which the first answers say that they shed, by their start."""
     if not {"window", "shed"} <= set(answers.columns):
         raise InvalidInputError(
             f"answers must have the columns 'window' and 'shed' as shed_windows gives them, got {answers.columns}; "
             "leave answers= out if they were not stored"
         )
     shed = answers.where("shed.offered > shed.kept").select(F.unix_micros("window.start").alias("start")).distinct()
-    missing = sorted({row.start for row in shed.collect()} - set(windows))
-    if missing:
-        raise SpillError(
-            f"the spill {root} has nothing of the windows that start at {_told(list(map(_moment, missing)))}, which "
-            "shed rows; were they answered without a spill, or their folders removed? Put them back, or leave answers= "
-            "out and let these windows keep their first answers"
+    return sorted(row.start for row in shed.collect())
+
+
+def _is_whole(parts: Sequence[WindowPart]) -> bool:
+    return sum(part.rows for part in parts) == parts[0].whole
+
+
+def _gap(start: int, parts: Sequence[WindowPart], root: AnyPath) -> Gap:
+    """Say what is missing of a window."""
+    moment = datetime.fromtimestamp(start / 1e6)
+    if parts:
+        reason = (
+            f"the spill {root} has {sum(part.rows for part in parts)} of {parts[0].whole} rows of the window that "
+            f'starts at {moment}, and no window is exact without; was it made with rows="shed"? Then store all rows '
+            'next time: Spill(..., rows="all"). Files that were moved must be put back'
         )
-
-
-def _moment(start: int) -> str:
-    return f"{datetime.fromtimestamp(start / 1e6, UTC):%Y-%m-%d %H:%M:%S.%f}"
-
-
-def _told(named: Sequence[str]) -> str:
-    return ", ".join(named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
-
-
-def _require_whole(windows: Mapping[int, Sequence[WindowPart]], root: AnyPath) -> None:
-    """Name windows of which the spill has not all rows."""
-    torn = []
-    for start, parts in sorted(windows.items()):
-        stored, whole = sum(part.rows for part in parts), parts[0].whole
-        if stored != whole:
-            torn.append(f"{_moment(start)} ({stored} of {whole} rows)")
-    if torn:
-        raise SpillError(
-            f"the spill {root} has not all rows of the windows that start at {_told(torn)}, and "
-            'no window is exact without; was it made with rows="shed"? Then store all rows next time: '
-            'Spill(..., rows="all"). Files that were moved must be put back'
+    else:
+        reason = (
+            f"the spill {root} has nothing of the window that starts at {moment}, which shed rows; was it answered "
+            "without a spill, or its folder removed? Put it back"
         )
+    return Gap(batches=tuple(sorted({part.batch_id for part in parts})), reason=reason, first=moment, last=moment)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +247,7 @@ class _Answering:
         answered = checked(self.function(*map(self._rows, sides)), self.columns)
         all_rows, none = pa.scalar(sum(map(len, sides)), pa.int64()), pa.scalar(0, pa.int64())
         account = {
-            **{name: sides[0][name][0] for name in OF_WINDOW},
+            **{name: sides[0][name][0] for name in ONE_CALL},
             **{"offered": all_rows, "kept": all_rows, "shed": none, "missing_groups": none, "missing_tuples": none},
             "seconds": pa.scalar(perf_counter() - started, pa.float64()),
         }
@@ -255,7 +262,7 @@ class _Answering:
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def _rows(self, table: pa.Table) -> pd.DataFrame:
-        rows: pd.DataFrame = table.drop_columns(list(OF_WINDOW)).to_pandas()
+        rows: pd.DataFrame = table.drop_columns(list(ONE_CALL)).to_pandas()
         rows[self.weight] = rows[self.weight] * 1.0 if self.weight in rows.columns else 1.0
         return rows
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.errors import SpillError
-from penstock.spark.spill.folder import part_name
+from penstock.spark.store.durable import sync_folders
 from penstock.spark.store.objects import store_of
 from penstock.spark.store.paths import AnyPath, StorePath
 
@@ -23,20 +23,24 @@ GROUP_ROWS, GROUP_BYTES = 128_000, 32 * 1024 * 1024
 
 
 class SpillFile:
-    """Rows of one partition: in a file beside the one to be, or in memory for a store."""
+    """Rows of one writer: in a file beside the one to be, or in memory for a store.
+
+    ``name`` makes the name of the file out of the rows in it, and those among them that were shed. ``root`` is the
+    folder of the spill, which holds ``folder``.
+    """
 
     def __init__(
         self,
         *,
+        root: AnyPath,
         folder: AnyPath,
-        partition: int,
+        name: Callable[[int, int], str],
         batch_id: int,
         constants: dict[str, pa.Scalar],
         columns_json: str,
-        name: str | None = None,
     ) -> None:
+        self._root = root
         self._folder = folder
-        self._partition = partition
         self._name = name
         self.batch_id = batch_id
         self._constants = constants
@@ -49,7 +53,7 @@ class SpillFile:
             self._sink: Any = pa.BufferOutputStream()
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            self._aside = folder / f".part-{partition}-{uuid.uuid4().hex}"
+            self._aside = folder / f".part-{uuid.uuid4().hex}"
             self._sink = self._aside.open("wb")
 
     def add(self, rows: pa.StructArray) -> None:
@@ -85,15 +89,17 @@ class SpillFile:
     def _finish(self) -> None:
         self._write()
         cast("pq.ParquetWriter", self._writer).close()
-        name = self._name or part_name(self._partition, rows=self._rows, shed=self._shed)
+        name = self._name(self._rows, self._shed)
         if isinstance(self._folder, StorePath):
             data = self._sink.getvalue().to_pybytes()
             store_of(self._folder).replace(f"{self._folder.key}/{name}", data)
-        elif self._aside is not None:
+        elif self._aside is not None and isinstance(self._root, Path):
             self._sink.flush()
             os.fsync(self._sink.fileno())
             self._sink.close()
             self._aside.replace(self._folder / name)
+            # Spark commits once the task is done, and what was shed is nowhere else.
+            sync_folders(self._folder, up_to=self._root)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:

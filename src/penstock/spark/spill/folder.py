@@ -1,8 +1,10 @@
 """The layout of a spill, and what is whole in it.
 
-``query=<id>/batch=<id>/run=<id>/part-<partition>-<rows>-<shed>.parquet``. A batch that is replayed may be split into
-other partitions, so each execution of a batch has a folder of its own, and files of two are never mixed. Which of them
-are whole is told by the ledger: their counts stand in the names.
+``query=<id>/batch=<id>/run=<id>/part-<partition>-<attempt>-<rows>-<shed>-<writer>.parquet``. A batch that is replayed
+may be split into other partitions, so each execution of a batch has a folder of its own, and files of two are never
+mixed. Within one, a task may be tried again or twice at a time, and may write several files, where ``coalesce`` has it
+compute several partitions under one number: no two writers share a name, and of each partition one attempt is read.
+Which executions are whole is told by the ledger: their counts stand in the names.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.model.batch import Batch
@@ -22,7 +25,7 @@ from penstock.spark.store.paths import AnyPath, StorePath
 
 VERSION = 1
 PRUNED = "_pruned.json"
-_PART = re.compile(r"run=([^/]+)/part-\d+-(\d+)-(\d+)\.parquet")
+_PART = re.compile(r"run=([^/]+)/part-(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _BATCH = re.compile(r"batch=(\d+)(?:/|$)")
 
 
@@ -37,9 +40,42 @@ def query_id(checkpoint: AnyPath) -> str | None:
         ) from cause
 
 
-def part_name(partition: int, *, rows: int, shed: int) -> str:
-    """Name the rows of one partition, with their counts."""
-    return f"part-{partition}-{rows}-{shed}.parquet"
+def part_name(partition: int, attempt: int, *, rows: int, shed: int) -> str:
+    """Name the rows that one writer stored of a partition, with their counts; never twice the same."""
+    return f"part-{partition}-{attempt}-{rows}-{shed}-{uuid.uuid4().hex}.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one execution of a batch has stored: one attempt of each of its tasks."""
+
+    name: str
+    rows: int
+    shed: int
+    # Files, or the folder where it holds nothing else.
+    paths: tuple[AnyPath, ...]
+
+    @classmethod
+    def of(cls, name: str, folder: AnyPath, files: Iterable[tuple[str, tuple[int, ...]]]) -> Run:
+        """Choose, of files with their partition, attempt, rows and shed rows, one attempt for each partition.
+
+        All attempts of a task see the same rows. So the one that has most is whole if any of them is.
+        """
+        attempts: dict[int, dict[int, list[tuple[str, int, int]]]] = {}
+        for file, (partition, attempt, rows, shed) in files:
+            attempts.setdefault(partition, {}).setdefault(attempt, []).append((file, rows, shed))
+        chosen = [
+            max((tried[number] for number in sorted(tried)), key=lambda some: sum(rows for _, rows, _ in some))
+            for _, tried in sorted(attempts.items())
+        ]
+        parts = [part for some in chosen for part in some]
+        only = all(len(tried) == 1 for tried in attempts.values())
+        return cls(
+            name=name,
+            rows=sum(rows for _, rows, _ in parts),
+            shed=sum(shed for _, _, shed in parts),
+            paths=(folder,) if only else tuple(folder / file for file, _, _ in parts),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,26 +98,27 @@ class SpillFolder:
         """Where one execution of a batch puts its rows."""
         return self.batch(batch_id) / f"run={run}"
 
-    def counts(self, batch_id: int) -> dict[str, tuple[int, int]]:
-        """Count what each execution of a batch has stored: rows, and those among them that were shed."""
-        counted: dict[str, tuple[int, int]] = {}
+    def runs(self, batch_id: int) -> list[Run]:
+        """List what each execution of a batch has stored."""
+        files: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
         for name in files_below(self.batch(batch_id)):
             if found := _PART.fullmatch(name):
-                run, rows, shed = found.group(1), int(found.group(2)), int(found.group(3))
-                so_far = counted.get(run, (0, 0))
-                counted[run] = (so_far[0] + rows, so_far[1] + shed)
-        return counted
+                file = name.rpartition("/")[2]
+                files.setdefault(found.group(1), []).append((file, tuple(map(int, found.groups()[1:]))))
+        return [Run.of(name, self.run(batch_id, name), some) for name, some in sorted(files.items())]
 
-    def whole(self, batch: Batch, *, every: bool) -> AnyPath | None:
+    def whole(self, batch: Batch, *, every: bool) -> Run | None:
         """Find an execution that stored all that the ledger has of a batch; with ``every``, also what was kept.
 
         What a source passed over unread is in no spill.
         """
         shed = batch.shed - batch.unread
-        for run, (rows, shed_rows) in sorted(self.counts(batch.batch_id).items()):
-            if shed_rows == shed and rows in ((batch.read,) if every else (batch.read, shed)):
-                return self.run(batch.batch_id, run)
-        return None
+        rows = (batch.read,) if every else (batch.read, shed)
+        return self.find(batch, lambda run: run.shed == shed and run.rows in rows)
+
+    def find(self, batch: Batch, fits: Callable[[Run], bool]) -> Run | None:
+        """Find an execution of a batch by what it has stored; the first one, for those that fit hold the same rows."""
+        return next(filter(fits, self.runs(batch.batch_id)), None)
 
     def prune(self, *, before: int) -> int:
         """Remove batches before one, remember up to where, and count them."""

@@ -13,10 +13,11 @@ from penstock.model.network import arc_name
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.names import quoted
 from penstock.spark.run.ledger import ArcLedger
-from penstock.spark.spill.folder import SpillFolder
-from penstock.spark.spill.network_writer import STORED, level_name
+from penstock.spark.spill.folder import Run, SpillFolder
+from penstock.spark.spill.network_writer import level_name
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.reader import require_whole, spilled_batches
+from penstock.spark.spill.reader import Parts, committed_paths
+from penstock.spark.spill.schema import OF_NETWORK
 from penstock.spark.store.paths import AnyPath
 
 if TYPE_CHECKING:
@@ -31,50 +32,41 @@ def read_arc_ledger(path: AnyPath, *, since: int = 0) -> dict[int, ArcShed]:
     return {entry.batch_id: entry.shed for entry in ArcLedger(path).batches(since=since)}
 
 
-def whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, every: bool) -> AnyPath | None:
-    """Find an execution that stored all that a level dropped in a batch; with ``every``, also all rows as they came."""
-    for run, (rows, shed_rows) in sorted(spilled.counts(batch.batch_id).items()):
-        as_they_came = rows - shed_rows
-        if run.startswith(f"{level}-") and shed_rows == shed and as_they_came in (batch.read, *([] if every else [0])):
-            return spilled.run(batch.batch_id, run)
-    return None
-
-
-def whole_sources(spilled: SpillFolder, batch: Batch) -> AnyPath | None:
+def whole_sources(spilled: SpillFolder, batch: Batch) -> Run | None:
     """Find an execution that stored all rows of a batch as they came."""
-    for run, (rows, shed) in sorted(spilled.counts(batch.batch_id).items()):
-        if run.startswith("0-") and rows - shed == batch.read:
-            return spilled.run(batch.batch_id, run)
-    return None
+    return spilled.find(batch, lambda run: run.name.startswith("0-") and run.rows - run.shed == batch.read)
 
 
 def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     """Read what a spill has of the batches in the ledger; see :meth:`Network.spilled`."""
     planner, layout = planner_of(network), layout_of(network)
-    spilled, batches = spilled_batches(planner, spill)
-    arcs = read_arc_ledger(planner.log.path / "arcs", since=min(batch.batch_id for batch in batches))
-    found: dict[str, list[str]] = {}
-    torn = []
-    for batch in batches:
+    arcs = read_arc_ledger(planner.log.path / "arcs")
+
+    def parts_of(spilled: SpillFolder, batch: Batch) -> Parts:
         if batch.batch_id not in arcs and batch.keep < 1:
             # Entered while nobody counted on arcs: what it dropped, nobody can tell.
-            torn.append(batch.batch_id)
-            continue
+            return {"0": None}
+        parts: dict[str, Run | None] = {}
         for level, shed in shed_by_level(arcs.get(batch.batch_id, {}), layout).items():
             every = spill.rows == "all" and level == "0"
-            if not shed and not (every and batch.read):
-                continue
-            if (folder := whole_level(spilled, batch, level, shed=shed, every=every)) is None:
-                torn.append(batch.batch_id)
-                break
-            found.setdefault(level, []).append(str(folder))
-    require_whole(planner, spill, found=found, torn=torn)
+            if shed or (every and batch.read):
+                parts[level] = _whole_level(spilled, batch, level, shed=shed, every=every)
+        return parts
+
     spark = next(iter(network.steps.sources.values())).frame.sparkSession
-    frames = [spark.read.parquet(*folders) for _, folders in sorted(found.items())]
+    frames = [spark.read.parquet(*paths) for _, paths in sorted(committed_paths(planner, spill, parts_of).items())]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
-    rows = rows.select(*(quoted(name) for name in rows.columns if name not in STORED), *STORED)
+    rows = rows.select(*(quoted(name) for name in rows.columns if name not in OF_NETWORK), *OF_NETWORK)
     # All rows may have been stored by an earlier run that was asked to.
     return rows if spill.rows == "all" else rows.where("shed")
+
+
+def _whole_level(spilled: SpillFolder, batch: Batch, level: str, *, shed: int, every: bool) -> Run | None:
+    """Find an execution that stored all that a level dropped in a batch; with ``every``, also all rows as they came."""
+    came = (batch.read,) if every else (batch.read, 0)
+    return spilled.find(
+        batch, lambda run: run.name.startswith(f"{level}-") and run.shed == shed and run.rows - run.shed in came
+    )
 
 
 def shed_by_level(shed: ArcShed, layout: Layout) -> dict[str, int]:

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.model.network import OUTSIDE, Arc, arc_name, inputs_of
 from penstock.model.network import Network as Model
@@ -30,19 +28,15 @@ from penstock.spark.judge.sampling import WHOLE
 from penstock.spark.names import quoted
 from penstock.spark.plan.network_column import drops_row
 from penstock.spark.plan.planner import Planner
-from penstock.spark.spill.file import SpillFile
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
-from penstock.spark.spill.schema import check_storable, stored_columns
-from penstock.spark.spill.writer import Part
+from penstock.spark.spill.schema import OF_NETWORK, check_storable, stored_columns
+from penstock.spark.spill.writer import Part, stored_in_passing
 from penstock.spark.store.folder import folder_at
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
 
-# Beside those of every stored row: rows that this one stood for at the arc, and the source of a row as it was offered.
-ALSO = ("weight", "source")
-STORED = ("shed", "sampled", "weight", "batch", "arc", "reason", "source")
 PLAN_FILE = "_plan.json"
 JOINS = "joins"
 _DROPPED = "__dropped"
@@ -85,7 +79,7 @@ def spill_stage(counted: DataFrame, stage: Stage, spilling: StageSpill, *, level
         return counted
     names = [name for name in counted.columns if not name.startswith("__")]
     columns = counted.select(*map(quoted, names)).schema
-    check_storable(columns, also=ALSO)
+    check_storable(columns, OF_NETWORK)
     made = _made_columns(stage.steps)
     row = F.struct(
         *(F.col(quoted(name)) for name in names),
@@ -97,9 +91,7 @@ def spill_stage(counted: DataFrame, stage: Stage, spilling: StageSpill, *, level
         spill=spilling.spill,
         planner=spilling.planner,
         weight=None,
-        columns_json=T.StructType(
-            [*stored_columns(columns, weight="weight").fields, T.StructField("source", T.StringType())]
-        ).json(),
+        columns_json=stored_columns(columns, OF_NETWORK).json(),
         # Two stages may run in one task, so the level is part of the name of their folders.
         build=f"{JOINS if level is None else level}-{uuid.uuid4().hex}",
         batch_id=None,
@@ -117,14 +109,8 @@ def spill_stage(counted: DataFrame, stage: Stage, spilling: StageSpill, *, level
         sources=spilling.sources if every else None,
     )
 
-    def store(rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        yield from part.store(rows)
-
-    # PySpark takes the kind from the type hints, and its stubs do not know that form. Not deterministic, or Spark might
-    # let later filters run first, or run this one twice.
-    passed = cast("Any", arrow_udf)(store, "boolean").asNondeterministic()
     any_dropped = reduce(lambda one, other: one | other, stage.drops.values(), F.lit(False))
-    return counted.where(passed(row if every else F.when(any_dropped, row)))
+    return counted.where(stored_in_passing(part, row if every else F.when(any_dropped, row)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,26 +132,14 @@ class StagePart(Part):
     made: frozenset[str]
     sources: dict[int, str] | None
 
-    def store(self, rows: Iterator[pa.Array]) -> Iterator[pa.Array]:
-        """Store rows, null where there is nothing to store, and let all pass."""
-        file: SpillFile | None = None
-        thresholds: list[int] = []
-        try:
-            for each in rows:
-                if each.null_count < len(each):
-                    if file is None:
-                        file = self.open()
-                        thresholds = self._thresholds(file.batch_id)
-                    offered = pa.RecordBatch.from_struct_array(each.filter(each.is_valid()))
-                    for records in self._records(offered, thresholds):
-                        file.add(records)
-                yield pa.repeat(True, len(each))
-            # Not reached where whoever asks has seen enough and stops: then there is no file, rather than half of one.
-            if file is not None:
-                file.finish()
-        finally:
-            if file is not None:
-                file.discard()
+    def recording(self, batch_id: int) -> Callable[[pa.StructArray], Iterable[pa.StructArray]]:
+        """Prepare to make records of drops, by the plan of the batch."""
+        thresholds = cast("list[int]", drops_row(self.planner.decide(batch_id), self.arcs)["thresholds"])
+        return lambda rows: self._records(pa.RecordBatch.from_struct_array(rows), thresholds)
+
+    def goes_on(self, rows: pa.StructArray) -> pa.Array:
+        """Let all rows pass: what was dropped on one branch may be kept on another."""
+        return pa.repeat(True, len(rows))
 
     def _records(self, offered: pa.RecordBatch, thresholds: list[int]) -> Iterator[pa.StructArray]:
         """One record for each drop, and one for each row as it came."""
@@ -197,9 +171,6 @@ class StagePart(Part):
         columns |= {name: pa.nulls(len(rows), columns[name].type) for name in self.names if name in unknown}
         columns |= {"shed": pa.repeat(shed, len(rows)), "sampled": pa.repeat(sampled, len(rows)), **told}
         return pa.StructArray.from_arrays(list(columns.values()), list(columns))
-
-    def _thresholds(self, batch_id: int) -> list[int]:
-        return cast("list[int]", drops_row(self.planner.decide(batch_id), self.arcs)["thresholds"])
 
     def _keep_beside(self, spilled: SpillFolder, batch_id: int) -> None:
         """Store the plan: a backfill of rows needs it, and in the log it goes when Spark drops its offsets."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from penstock.model.errors import InvalidInputError, SpillError
+from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath, StorePath, place
 
@@ -68,6 +69,22 @@ class Spill:
     def folder(self) -> AnyPath:
         """The folder as a path."""
         return place(self.path)
+
+    def of_query(self, checkpoint: AnyPath) -> SpillFolder:
+        """Find, where a task runs, what the query of a checkpoint spills; refuse a folder that is another one there."""
+        spilled = SpillFolder.of(self.folder, checkpoint)
+        if spilled is None:
+            raise SpillError(
+                f"no query has {checkpoint} as its checkpoint, so its rows cannot be told from those of other queries; "
+                "give the folder to the writer too, option('checkpointLocation', ...), and mount it where the "
+                "executors run"
+            )
+        if isinstance(self.folder, Path) and not (self.folder / MARK).exists():
+            raise SpillError(
+                f"the spill {self.folder} is not the folder here that the driver sees under this name; mount it where "
+                "the executors run, or name one that all share: spill=..."
+            )
+        return spilled
 
     def require_writable(self) -> None:
         """Write to the folder once, before a query starts that depends on it."""

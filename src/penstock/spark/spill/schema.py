@@ -1,9 +1,12 @@
-"""Stored rows of batches: which columns they have beside the stream's own, and which a stream may have.
+"""The columns of stored rows: those of the stream, and what is known of each row.
 
-Rows that are spilled while shedding and rows that a backfill reads again are stored alike, and read alike.
+Rows that are spilled while shedding and rows that a backfill reads again are stored alike, and read alike: of streams,
+networks and windows. Each of them knows some of :data:`LAYOUT`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
@@ -11,9 +14,26 @@ from pyspark.sql import types as T
 from penstock.model.errors import InvalidInputError
 from penstock.spark.names import quoted
 
-# Whether a row was shed, whether that was left to its hash, in which batch, on which arc, and why.
-OWN_COLUMNS = ("shed", "sampled", "batch", "arc", "reason")
-_OWN_TYPES = (T.BooleanType(), T.BooleanType(), T.LongType(), T.StringType(), T.StringType())
+# In this order, behind the columns of the stream: whether the row was shed, and whether that was left to its hash; what
+# it stood for; which window it was shed from, in which bucket, on which side of a join; in which batch, on which arc,
+# and why; and from which source it came.
+LAYOUT: dict[str, T.DataType] = {
+    "shed": T.BooleanType(),
+    "sampled": T.BooleanType(),
+    "weight": T.DoubleType(),
+    "window_start": T.TimestampType(),
+    "window_end": T.TimestampType(),
+    "bucket": T.IntegerType(),
+    "side": T.StringType(),
+    "batch": T.LongType(),
+    "arc": T.StringType(),
+    "reason": T.StringType(),
+    "source": T.StringType(),
+}
+# Rows of a stream have a weight besides, under the name that the user chose for it.
+OF_STREAM = ("shed", "sampled", "batch", "arc", "reason")
+OF_NETWORK = ("shed", "sampled", "weight", "batch", "arc", "reason", "source")
+OF_WINDOW = ("shed", "window_start", "window_end", "bucket", "side", "batch", "arc", "reason")
 
 _PLAIN = (
     T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType, T.DecimalType,
@@ -21,10 +41,10 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def check_names(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None:
+def check_names(columns: T.StructType, own: Collection[str]) -> None:
     """Refuse a stream with a column that stored rows need for what is known of them."""
     # Spark does not tell names by case, unless it is told to.
-    taken = [field.name for field in columns.fields if field.name.lower() in (*OWN_COLUMNS, *also)]
+    taken = [field.name for field in columns.fields if field.name.lower() in own]
     if taken:
         raise InvalidInputError(
             f"the stream has a column {taken[0]!r}, where stored rows say what became of them; rename it before the "
@@ -32,9 +52,9 @@ def check_names(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None:
         )
 
 
-def check_storable(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None:
+def check_storable(columns: T.StructType, own: Collection[str]) -> None:
     """Refuse a stream whose rows a task cannot store, before anything starts."""
-    check_names(columns, also=also)
+    check_names(columns, own)
     names = [field.name.lower() for field in columns.fields]
     for field in columns.fields:
         if names.count(field.name.lower()) > 1:
@@ -46,22 +66,25 @@ def check_storable(columns: T.StructType, *, also: tuple[str, ...] = ()) -> None
             )
 
 
-def stored_columns(columns: T.StructType, *, weight: str) -> T.StructType:
-    """List the columns of stored rows; a stream without weights gets a weight of 1.
+def stored_columns(columns: T.StructType, own: Collection[str], *, weight: str | None = None) -> T.StructType:
+    """List the columns of stored rows: those of a stream, and its ``own`` of the layout.
 
-    >>> stored_columns(T.StructType([T.StructField("id", T.LongType(), False)]), weight="weight").simpleString()
-    'struct<id:bigint,shed:boolean,sampled:boolean,weight:double,batch:bigint,arc:string,reason:string>'
+    ``weight`` names a column for weights, which a stream gets unless it has it already.
+
+    >>> stored_columns(T.StructType([T.StructField("id", T.LongType(), False)]), OF_STREAM, weight="w").simpleString()
+    'struct<id:bigint,shed:boolean,sampled:boolean,w:double,batch:bigint,arc:string,reason:string>'
     """
+    names = {name: name for name in own}
+    if weight is not None and weight not in columns.fieldNames():
+        names["weight"] = weight
+    known = [T.StructField(names[name], kind) for name, kind in LAYOUT.items() if name in names]
     # Without metadata: a watermark, for one, belongs to the stream and not to its rows.
-    fields = [T.StructField(field.name, field.dataType) for field in columns.fields]
-    own = [T.StructField(name, kind) for name, kind in zip(OWN_COLUMNS, _OWN_TYPES, strict=True)]
-    added = [] if weight in columns.fieldNames() else [T.StructField(weight, T.DoubleType())]
-    return T.StructType([*fields, *own[:2], *added, *own[2:]])
+    return T.StructType([*(T.StructField(field.name, field.dataType) for field in columns.fields), *known])
 
 
 def stream_columns(rows: DataFrame) -> list[Column]:
     """Columns of stored rows that the stream had itself: they stand first."""
-    return [rows[quoted(name)] for name in rows.columns[: rows.columns.index(OWN_COLUMNS[0])]]
+    return [rows[quoted(name)] for name in rows.columns[: rows.columns.index(OF_STREAM[0])]]
 
 
 def _not_storable(kind: T.DataType) -> T.DataType | None:

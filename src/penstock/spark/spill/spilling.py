@@ -9,12 +9,14 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from penstock.model.errors import InvalidInputError
-from penstock.spark.backfill.answers import Backfilled, Query, backfill, rows_of_stream
+from penstock.spark.backfill.answers import Query, backfill, rows_of_stream
+from penstock.spark.backfill.reach import Moment
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.backfill.rows import Mark
 from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import prune_spill, spilled_rows
-from penstock.spark.spill.schema import check_storable
+from penstock.spark.spill.schema import OF_STREAM, check_storable
 from penstock.spark.store.paths import StorePath
 
 
@@ -44,7 +46,15 @@ class Spilling:
         return spilled_rows(self._session(), planner=self._planner, spill=self._spill)
 
     def _backfill(
-        self, query: Query, *, window: Column, into: str | StorePath, mark: Mark, prepare: Query = rows_of_stream
+        self,
+        query: Query,
+        *,
+        window: Column,
+        into: str | StorePath,
+        since: Moment | None,
+        until: Moment | None,
+        mark: Mark,
+        prepare: Query = rows_of_stream,
     ) -> Backfilled:
         if self._events is None and (self._spill is None or self._spill.rows != "all"):
             raise InvalidInputError(
@@ -60,6 +70,8 @@ class Spilling:
             query=query,
             window=window,
             into=into,
+            since=since,
+            until=until,
         )
 
     def _session(self) -> SparkSession:
@@ -71,7 +83,7 @@ class Spilling:
     def _check_storable(self, events: DataFrame) -> None:
         """Refuse, before anything starts, a stream whose rows are to be stored and cannot be."""
         if self._spill is not None:
-            check_storable(events.schema)
+            check_storable(events.schema, OF_STREAM)
 
     def _tidying(self) -> Callable[[int], None] | None:
         """Make sure that the spill can be written; return what keeps it within bounds, if there is one."""

@@ -13,36 +13,24 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as T
 
-from penstock.model.errors import InvalidInputError, NotSupportedError, SpillError
+from penstock.model.errors import NotSupportedError
 from penstock.policy.contract import Policy
 from penstock.policy.windows import Survivors
 from penstock.spark.spill.file import SpillFile, cannot_spill
-from penstock.spark.spill.folder import SpillFolder, files_below
-from penstock.spark.spill.options import MARK, Spill
-from penstock.spark.spill.schema import check_storable
+from penstock.spark.spill.folder import files_below
+from penstock.spark.spill.options import Spill
+from penstock.spark.spill.schema import OF_WINDOW, check_storable, stored_columns
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 from penstock.spark.windows.blocks import Stored
 
 ARC = "window"
 ONLY, SIDES = "part", ("left", "right")
-# What is known of a row beside its own columns, in this order; the side only in joins.
-_OWN = {
-    "shed": T.BooleanType(),
-    "window_start": T.TimestampType(),
-    "window_end": T.TimestampType(),
-    "bucket": T.IntegerType(),
-    "side": T.StringType(),
-    "batch": T.LongType(),
-    "arc": T.StringType(),
-    "reason": T.StringType(),
-}
 _PART = re.compile(r"window=(-?\d+)/(part|left|right)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
 
 
@@ -88,16 +76,12 @@ class WindowSpill:
                 "remove the folders of old windows from time to time"
             )
         for columns in streams:
-            check_storable(columns)
-            taken = [name for name in columns.fieldNames() if name.lower() in _OWN]
-            if taken:
-                raise InvalidInputError(
-                    f"the stream has a column {taken[0]!r}, where stored rows say to which window they belong; rename "
-                    "it before the shedding"
-                )
+            check_storable(columns, OF_WINDOW)
         spill.require_writable()
         sides = SIDES if len(streams) > 1 else (ONLY,)
-        texts = {side: _stored(columns, side).json() for side, columns in zip(sides, streams, strict=True)}
+        # Only joins have sides.
+        own = OF_WINDOW if len(sides) > 1 else [name for name in OF_WINDOW if name != "side"]
+        texts = {side: stored_columns(columns, own).json() for side, columns in zip(sides, streams, strict=True)}
         return cls(spill=spill, checkpoint=checkpoint, columns_json=texts, policy=policy)
 
     def store(
@@ -148,10 +132,10 @@ class WindowSpill:
         folder = self._folder(start)
         moment = pa.timestamp("us", tz="UTC")
         return SpillFile(
+            root=self.spill.folder,
             folder=folder,
-            partition=part.bucket,
+            name=lambda *_: part.name,
             batch_id=part.batch_id,
-            name=part.name,
             constants={
                 "window_start": pa.scalar(start, moment),
                 "window_end": pa.scalar(end, moment),
@@ -173,19 +157,7 @@ class WindowSpill:
                     folder_at(folder).remove(name)
 
     def _folder(self, start: int) -> AnyPath:
-        root = self.spill.folder
-        spilled = SpillFolder.of(root, self.checkpoint)
-        if spilled is None:
-            raise SpillError(
-                f"no query has {self.checkpoint} as its checkpoint, so its windows cannot be told from those of other "
-                "queries; give the folder to the writer too: option('checkpointLocation', ...)"
-            )
-        if isinstance(root, Path) and not (root / MARK).exists():
-            raise SpillError(
-                f"the spill {root} is not the folder here that the driver sees under this name; mount it where the "
-                "executors run, or name one that all share: spill=..."
-            )
-        return spilled.path / f"window={start}"
+        return self.spill.of_query(self.checkpoint).path / f"window={start}"
 
 
 def stored_windows(path: AnyPath) -> dict[int, list[WindowPart]]:
@@ -201,12 +173,6 @@ def stored_windows(path: AnyPath) -> dict[int, list[WindowPart]]:
                 )
             )
     return found
-
-
-def _stored(columns: T.StructType, side: str) -> T.StructType:
-    """Columns of stored rows; without metadata, for a watermark belongs to the stream and not to its rows."""
-    own = [T.StructField(name, kind) for name, kind in _OWN.items() if name != "side" or side != ONLY]
-    return T.StructType([*(T.StructField(field.name, field.dataType) for field in columns.fields), *own])
 
 
 def _marked(block: Stored, left: Survivors, number: int) -> pa.Table:

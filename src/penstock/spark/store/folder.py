@@ -9,6 +9,7 @@ import time
 import uuid
 from pathlib import Path
 
+from penstock.spark.store.durable import make_folder, sync_folders, write_bytes
 from penstock.spark.store.objects import StoreFolder, copy_store_tree, numbers, remove_store_tree
 from penstock.spark.store.paths import AnyPath, StorePath
 
@@ -19,7 +20,8 @@ NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS
 class Folder:
     """A folder of immutable and of replaceable files.
 
-    Every write is atomic: a reader sees the whole file or none, also after a crash in the middle of it. In a store
+    Every write is atomic: a reader sees the whole file or none, also after a crash in the middle of it, and what was
+    written is there after a loss of power. In a store
     :class:`~penstock.spark.store.objects.StoreFolder` does the same.
     """
 
@@ -28,6 +30,13 @@ class Folder:
 
     def create(self, name: str, text: str) -> bool:
         """Write a file that does not exist yet; False, and nothing written, if another writer was first."""
+        there = make_folder(self.path)
+        first = self._create(name, text)
+        # Also for another's file: it goes on with that, and the other may have died before it came to this.
+        sync_folders(self.path, up_to=there)
+        return first
+
+    def _create(self, name: str, text: str) -> bool:
         written = self._write_aside(name, text)
         try:
             # Linking fails if the name is taken, also between processes: exactly one writer wins.
@@ -56,7 +65,9 @@ class Folder:
 
     def replace(self, name: str, content: str | bytes) -> None:
         """Write a file, in place of what was there."""
+        there = make_folder(self.path)
         self._write_aside(name, content).replace(self.path / name)
+        sync_folders(self.path, up_to=there)
 
     def read(self, name: str) -> str | None:
         """Read a file; None if there is none."""
@@ -98,11 +109,7 @@ class Folder:
 
     def _write_aside(self, name: str, content: str | bytes) -> Path:
         aside = self.path / f".{name}.{uuid.uuid4().hex}"
-        self.path.mkdir(parents=True, exist_ok=True)
-        with aside.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_bytes(aside, content.encode() if isinstance(content, str) else content)
         return aside
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from penstock.policy.groups import Floats, GroupConcept, Ints
 from penstock.policy.stratified import Codes
+from penstock.spark.store.durable import sync_all, sync_folders, write_bytes
 
 TIME = "__penstock_time"
 KEY = "__penstock_key"
@@ -67,12 +68,14 @@ class BlockFolder:
     """The blocks of a query: ``<pane>/<bucket>/<name>.arrow``, with the concept of the pane in ``.concept`` beside it.
 
     Names are never used twice, so that a task that is tried again leaves what it wrote before alone; what nobody refers
-    to goes with its pane. A name tells how many rows of the pane came with it, in all buckets together.
+    to goes with its pane. A name tells how many rows of the pane came with it, in all buckets together. After the
+    commit of a batch its blocks are the only copy of its rows, so contents and names are on the disk before anybody is
+    told of them.
     """
 
     path: Path
 
-    def write(self, batches: Iterable[pa.RecordBatch], cut: Cut) -> Iterator[Block]:
+    def write(self, batches: Iterable[pa.RecordBatch], cut: Cut) -> list[Block]:
         """Cut the tuples of a partition into blocks.
 
         Every bucket gets a block for every pane, with the concept of the pane even where it has no tuple of it: so
@@ -80,7 +83,7 @@ class BlockFolder:
         """
         filled = [batch for batch in batches if len(batch)]
         if not filled:
-            return
+            return []
         table = pa.Table.from_batches(filled)
         keys, codes = _numbered(table[KEY].to_numpy())
         panes, pane_of = _numbered(table[TIME].to_numpy() // cut.pane_micros)
@@ -94,22 +97,28 @@ class BlockFolder:
             payload, codes = payload.take(pa.array(order)), codes[order]
             values = None if values is None else values[order]
         payload = payload.combine_chunks()
-        written = uuid.uuid4().hex
+        unique = uuid.uuid4().hex
+        written: list[Block] = []
+        files: list[Path] = []
         for place, pane in enumerate(panes.tolist()):
             low, high = edges[place * cut.buckets], edges[(place + 1) * cut.buckets]
-            name = f"{written}-{high - low}"
+            name = f"{unique}-{high - low}"
             concept = pack_concept(_concept(keys, codes[low:high], None if values is None else values[low:high]))
             for bucket in range(cut.buckets):
                 low, high = edges[place * cut.buckets + bucket : place * cut.buckets + bucket + 2]
                 block = Block(pane=pane * cut.pane_micros, bucket=bucket, name=name, tuples=int(high - low))
                 folder = self.path / str(block.pane) / str(bucket)
                 folder.mkdir(parents=True, exist_ok=True)
-                (folder / f"{name}.concept").write_bytes(concept)
+                files.append(folder / f"{name}.concept")
+                files[-1].write_bytes(concept)
                 if block.tuples:
                     present, local = _local(codes[low:high], len(keys))
                     rows = payload.slice(low, high - low).append_column(CODE, pa.array(local))
-                    _write(rows.replace_schema_metadata({KEYS: keys[present].tobytes()}), folder / f"{name}.arrow")
-                yield block
+                    files.append(folder / f"{name}.arrow")
+                    _write(rows.replace_schema_metadata({KEYS: keys[present].tobytes()}), files[-1])
+                written.append(block)
+        sync_all(files, {file.parent for file in files}, up_to=self._checkpoint)
+        return written
 
     def read(self, block: Block) -> Stored:
         """Map a block into memory."""
@@ -147,7 +156,8 @@ class BlockFolder:
         """Remember the concept of an answered window, for the drift to the next; a replay writes the same again."""
         folder = self.path / WINDOWS / str(bucket)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{end}.concept").write_bytes(concept)
+        write_bytes(folder / f"{end}.concept", concept)
+        sync_folders(folder, up_to=self._checkpoint)
 
     def read_window(self, end: int, bucket: int) -> bytes | None:
         """The concept of an answered window; None if it is gone."""
@@ -163,6 +173,11 @@ class BlockFolder:
         for file in (self.path / WINDOWS / str(bucket)).glob("*.concept"):
             if int(file.stem) < before:
                 file.unlink(missing_ok=True)
+
+    @property
+    def _checkpoint(self) -> Path:
+        """The folder above those that are made here and above: ``<checkpoint>/penstock/blocks``."""
+        return self.path.parent.parent
 
     def _file(self, block: Block, ending: str) -> Path:
         return self.path / str(block.pane) / str(block.bucket) / f"{block.name}{ending}"

@@ -48,7 +48,7 @@ def _cut_partition(
     batches: Iterator[pa.RecordBatch], *, folder: BlockFolder, cut: Cut, side: int
 ) -> Iterator[pa.RecordBatch]:
     for some in _in_portions(batches, ROWS_PER_BLOCK):
-        blocks = list(folder.write(some, cut))
+        blocks = folder.write(some, cut)
         yield pa.RecordBatch.from_pydict(
             {
                 "label": pa.array([LABELS[block.bucket] for block in blocks], type=pa.int32()),
