@@ -24,7 +24,7 @@ from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.shed import ShedMarks
 from penstock.spark.names import names_of
 from penstock.spark.plan.column import PlanColumns, plan_columns
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.handle import Run
 from penstock.spark.run.recount import close_gaps
 from penstock.spark.sources.kafka import KafkaSource
@@ -107,7 +107,7 @@ def shed(
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
     return Shedder(
-        planner=Planner(
+        planner=ShedPlanner(
             checkpoint=place(checkpoint),
             governor=Governor(
                 latency_seconds=latency_seconds,
@@ -118,6 +118,7 @@ def shed(
                 grace_seconds=grace_seconds,
             ),
             name=name,
+            value=value,
         ),
         marking=Marking(
             row_id=names_of("row_id", row_id),
@@ -136,8 +137,9 @@ class Shedder(Spilling):
     """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
     CALLED = ("shedder", "shed")
+    _planner: ShedPlanner
 
-    def __init__(self, *, planner: Planner, marking: Marking, spill: Spill | None = None) -> None:
+    def __init__(self, *, planner: ShedPlanner, marking: Marking, spill: Spill | None = None) -> None:
         super().__init__(planner=planner, spill=spill)
         self._marking = marking
         self._plan: PlanColumns | None = None
@@ -306,7 +308,7 @@ class Shedder(Spilling):
         into
             Folder for the rows and the exact answers.
         """
-        mark = ShedMarks(planner=self._planner, marking=self._marking)
+        mark = ShedMarks(marking=self._marking)
         return self._backfill(query, window=window, into=into, mark=mark)
 
     def _rates(self) -> Literal["one", "by output", "by key"]:

@@ -29,7 +29,7 @@ from penstock.spark.compile.steps import MapStep, Steps
 from penstock.spark.judge.sampling import WHOLE
 from penstock.spark.names import quoted
 from penstock.spark.plan.network_column import drops_row
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.spill.file import SpillFile
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
@@ -60,7 +60,7 @@ class StageSpill:
     """Where the stages of a network store what they drop, and what they need to know for that."""
 
     spill: Spill
-    planner: Planner
+    planner: NetworkPlanner
     arcs: tuple[Arc, ...]
     # By port.
     sources: dict[int, str]
@@ -199,7 +199,8 @@ class StagePart(Part):
         return pa.StructArray.from_arrays(list(columns.values()), list(columns))
 
     def _thresholds(self, batch_id: int) -> list[int]:
-        return cast("list[int]", drops_row(self.planner.decide(batch_id), self.arcs)["thresholds"])
+        planner = cast("NetworkPlanner", self.planner)
+        return cast("list[int]", drops_row(planner.decide(batch_id), self.arcs, value=planner.value)["thresholds"])
 
     def _keep_beside(self, spilled: SpillFolder, batch_id: int) -> None:
         """Store the plan: a backfill of rows needs it, and in the log it goes when Spark drops its offsets."""
