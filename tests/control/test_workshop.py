@@ -8,7 +8,7 @@ import pytest
 from penstock.control.governor import Decision, Demand
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
-from penstock.control.workplan import Rule, budget_seconds, plan_work
+from penstock.control.workplan import RowRule, budget_seconds, plan_work
 from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.model.work_plan import LearnedWork, PartitionState
@@ -48,7 +48,7 @@ def plan(learned=None, policy=None, *, expected_tuples=200.0, batch_id=7, now=10
     demand = Demand(
         batch_id=batch_id, now=now, started_at=100.0, waited_seconds=1.0, units_by_source=(expected_tuples,)
     )
-    rule = Rule(policy=policy or LoadAware(), constraint=TARGET)
+    rule = RowRule(policy=policy or LoadAware(), constraint=TARGET)
     target = Target(latency_seconds=TARGET.seconds, probe_tuples=1_000)
     return plan_work(Guidance(published_at=100.0, work=learned), demand, rule=rule, target=target)
 
@@ -59,7 +59,7 @@ def with_budget(decision: Decision, seconds: float) -> Decision:
 
 
 def shedder_of(decision: Decision):
-    return Rule(policy=FullKnowledge(), constraint=TARGET).shedder(decision.plan.work, 0)
+    return RowRule(policy=FullKnowledge(), constraint=TARGET).shedder(decision.plan.work, 0)
 
 
 PAIR = pair_of({1: 0.01, 2: 0.03})
@@ -249,9 +249,9 @@ def test_sketches_of_another_shape_are_learned_anew_when_the_policy_has_changed(
 
 
 def test_an_operator_is_planned_and_learned_of_by_the_rule_that_is_in_force_and_judged_by_that_of_the_plan():
-    before = Rule(policy=Density(min_keep=0.2), constraint=TARGET, utility="priority")
+    before = RowRule(policy=Density(min_keep=0.2), constraint=TARGET, utility="priority")
     planned = replace(before.plan(), sheds=True, interval_seconds=1.0, budget_seconds=0.5, mean_seconds=0.01)
-    now = Rule(policy=StrawMan(mean_seconds=0.5), constraint=MaximumLatency(seconds=9.0), utility="priority")
+    now = RowRule(policy=StrawMan(mean_seconds=0.5), constraint=MaximumLatency(seconds=9.0), utility="priority")
 
     found = now.of(planned, batch_id=7)
 
@@ -269,11 +269,18 @@ def test_an_operator_is_planned_and_learned_of_by_the_rule_that_is_in_force_and_
     ],
 )
 def test_a_column_that_a_plan_went_by_must_still_be_the_same(then, now, message):
-    planned = Rule(**{"policy": Density(), "constraint": TARGET, **then}).plan()
+    planned = RowRule(**{"policy": Density(), "constraint": TARGET, **then}).plan()
+    planned = replace(planned, sheds=True)
     with pytest.raises(PlanLogError, match=message):
-        Rule(**{"policy": Density(), "constraint": TARGET, **now}).of(planned, batch_id=7)
+        RowRule(**{"policy": Density(), "constraint": TARGET, **now}).of(planned, batch_id=7)
 
 
 def test_a_column_that_the_rule_of_the_plan_does_not_read_may_change():
-    planned = Rule(policy=LoadAware(), constraint=TARGET, utility="rank", true_cost="c").plan()
-    assert Rule(policy=Density(), constraint=TARGET).of(planned, batch_id=7).policy == LoadAware()
+    planned = replace(RowRule(policy=LoadAware(), constraint=TARGET, utility="rank", true_cost="c").plan(), sheds=True)
+    assert RowRule(policy=Density(), constraint=TARGET).of(planned, batch_id=7).policy == LoadAware()
+
+
+def test_a_batch_that_was_kept_or_only_tried_at_random_asks_for_no_rule_of_its_own():
+    kept = RowRule(policy=Density(), constraint=TARGET, utility="rank").plan()
+    now = RowRule(policy=LoadAware(), constraint=TARGET)
+    assert now.of(kept, batch_id=7) is now

@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
-from penstock.control.workplan import Rule
+from penstock.control.workplan import RowRule
 from penstock.model.forecast import Forecast
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.work_plan import LearnedWork
@@ -40,7 +40,7 @@ def a_shedder(folder):
 
 
 def an_operator(folder):
-    rule = Rule(policy=ps.Density(), constraint=ps.AverageLatency(seconds=1.0))
+    rule = RowRule(policy=ps.Density(), constraint=ps.AverageLatency(seconds=1.0))
     planner = WorkPlanner(checkpoint=folder, target=Target(latency_seconds=1.0), name="q", rule=rule)
     pair = CostPair(Learning().shape)
     pair.update(np.array([1, 2], dtype=np.uint64), np.array([0.01, 0.03]))
@@ -134,7 +134,7 @@ def test_a_batch_is_decided_as_before_whatever_has_changed_meanwhile(planner):
     guidance = planner.log.guidance()
     planner.log.publish(replace(guidance, forecast=None, work=None, table=None))
     if isinstance(planner, WorkPlanner):
-        rule = Rule(policy=ps.StrawMan(mean_seconds=9.0), constraint=ps.MaximumLatency(seconds=9.0))
+        rule = RowRule(policy=ps.StrawMan(mean_seconds=9.0), constraint=ps.MaximumLatency(seconds=9.0))
         changed = replace(planner, rule=rule, target=Target(latency_seconds=99.0))
         assert changed.rule.of(decided.plan.work, batch_id=1) == planner.rule
     else:

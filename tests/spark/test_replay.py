@@ -241,10 +241,10 @@ def test_an_operator_counts_again_what_was_lost_by_the_rule_of_the_plan(spark, c
 def test_an_operator_refuses_to_replay_by_a_column_that_it_no_longer_has(spark, checkpoint, tmp_path):
     stream = numbers(spark, rows_per_batch=CALLS).withColumn("worth", F.col("value") % 3 + 1)
     density = {"policy": ps.Density(), "stream": stream}
-    finish_batches(start_operator(spark, checkpoint, tmp_path / "then", **density, utility="worth"), 2)
-    rewind(checkpoint, "operator", 1)
+    finish_batches(start_operator(spark, checkpoint, tmp_path / "then", **density, utility="worth"), 4)
+    rewind(checkpoint, "operator", 3)
     run = start_operator(spark, checkpoint, tmp_path / "now", **density)
-    with pytest.raises(ps.PlanLogError, match=r"batch 1 was decided by Density with utility='worth'.*go back"):
+    with pytest.raises(ps.PlanLogError, match=r"batch 3 was decided by Density with utility='worth'.*go back"):
         run.await_termination(60)
 
 

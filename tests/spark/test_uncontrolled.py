@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
-from penstock.control.workplan import Rule
+from penstock.control.workplan import RowRule
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.plan.planner import ShedPlanner
@@ -26,7 +26,7 @@ PLANNERS = {
         checkpoint=folder,
         target=Target(latency_seconds=5.0),
         name="shed",
-        rule=Rule(policy=ps.LoadAware(), constraint=ps.AverageLatency(seconds=5.0)),
+        rule=RowRule(policy=ps.LoadAware(), constraint=ps.AverageLatency(seconds=5.0)),
     ),
 }
 

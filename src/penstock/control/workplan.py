@@ -33,7 +33,7 @@ NEGLIGIBLE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RowRule:
     """The rule by which the partitions of an operator decide on rows, and the columns that it may read.
 
     Attributes
@@ -58,8 +58,11 @@ class Rule:
             true_cost=self.true_cost if self.policy.KNOWS == TRUE else None,
         )
 
-    def of(self, plan: WorkPlan, *, batch_id: int) -> Rule:
+    def of(self, plan: WorkPlan, *, batch_id: int) -> RowRule:
         """Find the rule that a plan was made for, whatever this one is."""
+        if not plan.sheds:
+            # All is kept, or a share at random: no rule looks at a row.
+            return self
         of = f"batch {batch_id}"
         rule = replace(
             self,
@@ -111,7 +114,7 @@ def budget_seconds(constraint: Constraint, fixed_seconds: float) -> float:
     return max(share * constraint.seconds - fixed_seconds, LEAST_BUDGET_SHARE * constraint.seconds)
 
 
-def plan_work(guidance: Guidance, demand: Demand, *, rule: Rule, target: Target) -> Decision:
+def plan_work(guidance: Guidance, demand: Demand, *, rule: RowRule, target: Target) -> Decision:
     """Plan one batch from what is known before it runs."""
     expected = expected_tuples(guidance, demand)
     if guidance.catch_up:
@@ -162,7 +165,7 @@ def plan_work(guidance: Guidance, demand: Demand, *, rule: Rule, target: Target)
     return _decision(demand, work, expected=expected, reason=reason, keep=keep)
 
 
-def _first_try(demand: Demand, rule: Rule, expected: float | None, target: Target) -> Decision:
+def _first_try(demand: Demand, rule: RowRule, expected: float | None, target: Target) -> Decision:
     """Bound the first batch, when nobody knows yet what a tuple costs."""
     probe_tuples = target.probe_tuples
     if expected is None or expected <= probe_tuples:

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
-from penstock.control.workplan import Rule
+from penstock.control.workplan import RowRule
 from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError
@@ -140,7 +140,7 @@ def operator(
             checkpoint=place(checkpoint),
             target=Target(latency_seconds=constraint.seconds, probe_tuples=probe_tuples, grace_seconds=grace_seconds),
             name=name,
-            rule=Rule(policy=policy, constraint=constraint, utility=utility, true_cost=true_cost),
+            rule=RowRule(policy=policy, constraint=constraint, utility=utility, true_cost=true_cost),
         ),
         columns=Columns(key=keys, arrival=arrival, utility=utility, true_cost=true_cost),
         options={"weight": weight, "batchwise": batchwise, "chunk_tuples": chunk_tuples, "on_error": on_error},

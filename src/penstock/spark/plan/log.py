@@ -30,6 +30,7 @@ BLOB_MATURE_SECONDS = 600.0
 # So long a process relies on a blob that it has stored, before it writes it anew and so makes it young again.
 BLOB_FRESH_SECONDS = BLOB_MATURE_SECONDS / 2
 BLOB = ".txt"
+BLOB_CURE = "restore the file from a copy; where only guidance.json names it, delete that instead, it is learned again"
 
 _stored_at: dict[tuple[AnyPath, str], float] = {}
 
@@ -272,11 +273,13 @@ def _read_blob(folder: AnyPath, digest: str) -> str:
     try:
         blob = folder_at(folder).read(f"{digest}{BLOB}")
     except (OSError, UnicodeDecodeError) as cause:
-        raise PlanLogError(f"what a plan names, {path}, cannot be read ({cause}); restore the file") from cause
+        raise PlanLogError(
+            f"{path}, which a plan or the guidance names, cannot be read ({cause}); {BLOB_CURE}"
+        ) from cause
     if blob is None:
-        raise PlanLogError(f"what a plan names, {path}, cannot be read (it is gone); restore the file from a copy")
+        raise PlanLogError(f"{path}, which a plan or the guidance names, cannot be read (it is gone); {BLOB_CURE}")
     if _digest(blob) != digest:
-        raise PlanLogError(f"what a plan names, {path}, does not match its name; restore the file from a copy")
+        raise PlanLogError(f"{path}, which a plan or the guidance names, does not match its name; {BLOB_CURE}")
     return blob
 
 

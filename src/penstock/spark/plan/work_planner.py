@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from penstock.control.governor import Decision
 from penstock.control.target import Target
-from penstock.control.workplan import Rule, plan_work
+from penstock.control.workplan import RowRule, plan_work
 from penstock.sketch.cost_pair import CostPair
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.planner import Planner
@@ -24,7 +24,7 @@ class WorkPlanner(Planner):
 
     # A field in place of the property that others have; the call keeps that from being taken for its default.
     target: Target = field()
-    rule: Rule
+    rule: RowRule
 
     def make(self, batch_id: int) -> Decision:
         """Plan a batch with what the controller has learned so far."""
