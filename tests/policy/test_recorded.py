@@ -53,7 +53,8 @@ def test_a_policy_reads_back_as_it_was_whatever_is_in_force_by_then(value):
     assert from_settings(logged(value), now=other, of="batch 7") == value
 
 
-def test_numbers_of_numpy_are_numbers():
+def test_numbers_of_numpy_are_numbers_and_arrays_are_lists():
+    assert logged(Own(patience=np.arange(3)))["patience"] == [0, 1, 2]
     assert logged(BaseLine(keep=np.float64(0.5))) == to_settings(BaseLine(keep=0.5))
     assert logged(WindowLatency(seconds=1.0, tuples=np.int64(3)))["tuples"] == 3
 

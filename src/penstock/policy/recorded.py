@@ -102,6 +102,8 @@ def _plain(value: object) -> Any:
         return {str(key): _plain(each) for key, each in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
         return to_settings(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
     return {"function": _name_of(value if hasattr(value, "__qualname__") else type(value))}
 
 
