@@ -154,6 +154,9 @@ def test_a_replay_is_read_once_and_the_source_gives_the_rest(spark, checkpoint, 
     assert {row.batch: row["count"] for row in stored.groupBy("batch").count().collect()} == {
         batch.batch_id: batch.shed for batch in batches if batch.shed
     }
+    # What decided then decides again, whatever would decide now.
+    operator = operating(checkpoint, spill, **{**options, "policy": ps.StrawMan(mean_seconds=1e-4), "latency": 60.0})
+    events(spark).transform(operator)
     done = operator.backfill(answers, window=two_seconds(), into=str(tmp_path / "into"))
     assert done.from_spill == 0
     exact, expected = told(done.answers), truth(batches)

@@ -202,7 +202,7 @@ MAXIMUM = ps.MaximumLatency(seconds=3.0)
         ({"policy": ps.Density(min_keep=0.1)}, {"policy": ps.StrawMan(mean_seconds=0.002), "latency": 9.0}),
         (
             {"policy": ps.Density(learning=ps.Learning(eps=0.01, eager=True)), "utility": "worth"},
-            {"policy": ps.LoadAware(learning=ps.Learning(eps=0.1)), "utility": None},
+            {"policy": ps.LoadAware(learning=ps.Learning(eps=0.1)), "utility": "worth"},
         ),
     ],
     ids=["load-aware, then density", "density, then straw man", "sketches of another size"],
