@@ -88,15 +88,14 @@ def test_two_passes_shed_the_same_rows_on_a_replay(spark, checkpoint, tmp_path):
     events = spark.range(20_000).select(
         F.col("id").alias("value"), F.when(F.col("id") % 100 < 95, F.lit(1)).otherwise(F.col("id")).alias("number")
     )
-    from penstock.model.plan import Plan
+    from penstock.model.plan import ByGroup, Plan
     from penstock.spark.judge.marking import Marking
     from penstock.spark.judge.two_passes import mark_by_concept
 
     marking = Marking(row_id=("value",), key=("number",), arrival=None, weight="weight", seed=0, salt="test")
-    policy = ps.ConceptDriven(keep=0.1, passes=2)
 
     def survivors(rows):
-        marked = mark_by_concept(marking, rows, policy, Plan(keep=0.1, reason="test"))
+        marked = mark_by_concept(marking, rows, Plan(keep=0.1, reason="test"), ByGroup())
         return {row.value for row in marking.survivors(marked).select("value").collect()}
 
     first = survivors(events)
@@ -107,7 +106,7 @@ def test_two_passes_shed_the_same_rows_on_a_replay(spark, checkpoint, tmp_path):
 
 
 def test_rows_without_a_key_are_a_group_of_their_own(spark):
-    from penstock.model.plan import Plan
+    from penstock.model.plan import ByGroup, Plan
     from penstock.spark.judge.marking import Marking
     from penstock.spark.judge.two_passes import mark_by_concept
 
@@ -115,7 +114,7 @@ def test_rows_without_a_key_are_a_group_of_their_own(spark):
         F.col("id").alias("value"), F.when(F.col("id") % 2 == 0, F.lit("even")).alias("parity")
     )
     marking = Marking(row_id=("value",), key=("parity",), arrival=None, weight="weight", seed=0, salt="test")
-    marked = mark_by_concept(marking, events, ps.ConceptDriven(keep=0.1, passes=2), Plan(keep=0.1, reason="test"))
+    marked = mark_by_concept(marking, events, Plan(keep=0.1, reason="test"), ByGroup())
 
     kept = {row.parity: row["count"] for row in marking.survivors(marked).groupBy("parity").count().collect()}
 
@@ -124,7 +123,7 @@ def test_rows_without_a_key_are_a_group_of_their_own(spark):
 
 
 def test_two_passes_give_more_to_groups_whose_values_spread_more(spark):
-    from penstock.model.plan import Plan
+    from penstock.model.plan import ByGroup, Plan
     from penstock.spark.judge.marking import Marking
     from penstock.spark.judge.two_passes import count_groups
 
@@ -140,8 +139,8 @@ def test_two_passes_give_more_to_groups_whose_values_spread_more(spark):
     )
     kept = {}
     for rule in ("equal", "neyman"):
-        policy = ps.ConceptDriven(keep=0.1, passes=2, rule=rule)
-        quotas, _ = count_groups(marking, events, policy, Plan(keep=0.1, reason="test"))
+        by_group = ByGroup(rule=rule, value="fare")
+        quotas, _ = count_groups(marking, events, Plan(keep=0.1, reason="test"), by_group)
         kept[rule] = sorted(quotas.tuples.tolist())
 
     assert kept["equal"] == [500, 500]

@@ -9,7 +9,7 @@ from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.spark.plan import planner as planner_module
 from penstock.spark.plan.log import PlanLog
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.handle import require_visible
 from tests.stores import PROCESSES
 
@@ -23,7 +23,7 @@ def planner_at(path, *, tuples=100_000, **governor):
         (offsets / str(batch_id)).write_text(
             f'v1\n{{"batchTimestampMs":{batch_id * 1000}}}\n{{"tuples":{(batch_id + 1) * tuples}}}'
         )
-    planner = Planner(checkpoint=path, governor=ps.Governor(latency_seconds=5, **governor), name="shed")
+    planner = ShedPlanner(checkpoint=path, governor=ps.Governor(latency_seconds=5, **governor), name="shed")
     planner.log.publish(
         Guidance(
             published_at=time.time(), forecast=Forecast(cost=COST, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)

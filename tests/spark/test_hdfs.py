@@ -3,12 +3,12 @@
 import uuid
 
 import pytest
+from penstock.spark.plan.work_log import WorkLog
 from pyspark.sql import functions as F
 
 import penstock as ps
 from lab.servers.hdfs import ASK_AGAIN
 from penstock.spark.plan.log import PlanLog
-from penstock.spark.plan.work_log import WorkLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import SHORT_BATCHES
 from penstock.spark.store.folder import folder_at

@@ -36,7 +36,7 @@ def plan_drops(network, drops, batch_ids):
             plan=Plan(keep=0.5, reason=plan.reason, network=plan),
             expected_tuples=None,
         )
-        planner_of(network).log.record(decision)
+        planner_of(network).log.decide(number, lambda decision=decision: decision)
 
 
 def run_some(network, path, count):

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.cli import main
-from penstock.control.workplan import WorkPlan
+from penstock.control.governor import Decision
 from penstock.model.errors import OperatorError
+from penstock.model.plan import Plan
 from penstock.spark.run import handle as runtime
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill import writer as spillwriter
@@ -90,7 +91,7 @@ def test_windows_are_made_exact_from_the_spill_alone(spark, checkpoint, tmp_path
     out = tmp_path / "out"
     batches = run_some(spark, operating(checkpoint, spill), out, 5)
     assert sum(batch.shed for batch in batches) > ROWS / 2
-    for name in ("offsets", "sources", "penstock/operator/work", "penstock/operator/plans"):
+    for name in ("offsets", "sources", "penstock/operator/plans"):
         shutil.rmtree(Path(checkpoint, name), ignore_errors=True)
     alone = operating(checkpoint, spill)
 
@@ -154,6 +155,9 @@ def test_a_replay_is_read_once_and_the_source_gives_the_rest(spark, checkpoint, 
     assert {row.batch: row["count"] for row in stored.groupBy("batch").count().collect()} == {
         batch.batch_id: batch.shed for batch in batches if batch.shed
     }
+    # What decided then decides again, whatever would decide now.
+    operator = operating(checkpoint, spill, **{**options, "policy": ps.StrawMan(mean_seconds=1e-4), "latency": 60.0})
+    events(spark).transform(operator)
     done = operator.backfill(answers, window=two_seconds(), into=str(tmp_path / "into"))
     assert done.from_spill == 0
     exact, expected = told(done.answers), truth(batches)
@@ -195,7 +199,9 @@ def test_a_task_that_is_tried_again_leaves_one_copy_and_a_failed_one_none(spark,
         failing_once, key="value", returns="value BIGINT", latency=5, checkpoint=checkpoint, spill=spill
     )
     # Half of the rows are tried at random.
-    worker._planner.work.record(WorkPlan(batch_id=7, decided_at=0.0, reason="half of them", keep=0.5), None)
+    planner = worker._planner
+    plan = Plan(keep=0.5, reason="half of them", work=planner.rule.plan())
+    planner.log.decide(7, lambda: Decision(batch_id=7, decided_at=0.0, plan=plan))
     task = _task_of(worker, spill)
     values = pa.array(range(60))
     batch = pa.record_batch({"value": values, ITEM: values})

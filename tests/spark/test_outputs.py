@@ -71,7 +71,7 @@ def test_each_output_is_sampled_at_its_own_rate_behind_one_shared_drop(spark, ch
 def test_a_batch_that_another_policy_planned_is_replayed_with_its_rates_by_output(spark, checkpoint):
     log = PlanLog(Path(checkpoint) / "penstock" / "shed")
     planned = ps.Plan(keep=0.8, key_keep=RATES, reason="planned before the restart")
-    log.record(Decision(batch_id=0, decided_at=time.time(), plan=planned, expected_tuples=None))
+    log.decide(0, lambda: Decision(batch_id=0, decided_at=time.time(), plan=planned, expected_tuples=None))
     run = start(spark, checkpoint, ps.Uniform(keep=0.5), "replayed")
     first, second = finish_batches(run, 2)[:2]
 

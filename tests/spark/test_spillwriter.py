@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.spill import file as spillfile
 from penstock.spark.spill import writer as spillwriter
 from penstock.spark.spill.folder import SpillFolder
@@ -41,7 +41,7 @@ def task(monkeypatch):
 
 
 def part_at(path, *, rows="all", batch_id=0):
-    planner = Planner(checkpoint=path / "checkpoint", governor=ps.Governor(latency_seconds=5), name="clicks")
+    planner = ShedPlanner(checkpoint=path / "checkpoint", governor=ps.Governor(latency_seconds=5), name="clicks")
     planner.log.publish(Guidance(published_at=time.time()))
     folder_at(planner.checkpoint).replace("metadata", json.dumps({"id": "q"}))
     where = path / "spill"

@@ -17,7 +17,7 @@ from penstock.spark.run.segments import Holdings
 from penstock.spark.store.folder import Folder, copy_tree, folder_at, remove_tree, require_exclusive
 from penstock.spark.store.objects import StoreFolder, store_of
 from penstock.spark.store.paths import StorePath, from_text, local_path, place, to_text
-from tests.spark.test_planlog import decision
+from tests.spark.test_planlog import decision, enter
 from tests.stores import race
 
 
@@ -73,9 +73,9 @@ def test_a_tree_is_copied_and_removed_with_all_below_it(anywhere):
 def test_plans_and_ledger_read_back_wherever_they_are(anywhere):
     log = PlanLog(anywhere)
     written = decision(3, keep=1 / 3, key_keep={"vip": 1.0, "søren\n": 0.25})
-    assert log.record(written) == written
-    assert log.record(decision(3, keep=0.9)) == PlanLog(anywhere).decision(3) == written
-    log.record(decision(2))
+    assert enter(log, written) == written
+    assert enter(log, decision(3, keep=0.9)) == PlanLog(anywhere).decision(3) == written
+    enter(log, decision(2))
     log.prune(before=3)
     assert log.batch_ids() == [3]
     log.pin_sampling({"seed": 0})

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.plan.log import PlanLog
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.ledger import Ledger
 from tests.spark.streams import always_shedding, finish_batches, numbers, stage_of
 
@@ -44,13 +44,13 @@ def test_a_ledger_that_cannot_be_written_is_said_and_made_up_for_later(spark, ch
 def slow_planner(planner, seconds):
     """A planner whose every write takes so long; its class is local, so that workers get it by value."""
 
-    class SlowPlanner(Planner):
+    class SlowPlanner(ShedPlanner):
         @property
         def log(self):
             return SlowLog(self.checkpoint / "penstock" / self.name)
 
     class SlowLog(PlanLog):
-        def record(self, decision):
+        def decide(self, batch_id, make):
             synced = os.fsync
 
             def slow(descriptor):
@@ -59,7 +59,7 @@ def slow_planner(planner, seconds):
 
             os.fsync = slow
             try:
-                return super().record(decision)
+                return super().decide(batch_id, make)
             finally:
                 os.fsync = synced
 

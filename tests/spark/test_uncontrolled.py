@@ -8,9 +8,11 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.control.guidance import Guidance
+from penstock.control.target import Target
+from penstock.control.workplan import RowRule
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.network_planner import NetworkPlanner
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.handle import own_error
 from penstock.spark.store.folder import folder_at
@@ -18,10 +20,13 @@ from tests.spark.streams import finish_batches, known_costs, numbers
 
 OPTIONS = {"governor": ps.Governor(latency_seconds=5.0), "name": "shed"}
 PLANNERS = {
-    "shedder": lambda folder: Planner(checkpoint=folder, **OPTIONS),
+    "shedder": lambda folder: ShedPlanner(checkpoint=folder, **OPTIONS),
     "network": lambda folder: NetworkPlanner(checkpoint=folder, **OPTIONS),
     "operator": lambda folder: WorkPlanner(
-        checkpoint=folder, **OPTIONS, policy=ps.LoadAware(), constraint=ps.AverageLatency(seconds=5.0)
+        checkpoint=folder,
+        target=Target(latency_seconds=5.0),
+        name="shed",
+        rule=RowRule(policy=ps.LoadAware(), constraint=ps.AverageLatency(seconds=5.0)),
     ),
 }
 

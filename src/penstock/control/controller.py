@@ -8,9 +8,9 @@ from dataclasses import replace
 from penstock.control.branches import BranchLearner
 from penstock.control.concept_memory import ConceptMemory
 from penstock.control.cost import CostModel
-from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance, collecting_seconds, fade, foreign_units, probe_rows
 from penstock.control.sources import SourceLearner
+from penstock.control.target import Target
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts, Branches
 
@@ -25,7 +25,7 @@ class Controller:
 
     Examples
     --------
-    >>> controller = Controller(Governor(latency_seconds=5.0))
+    >>> controller = Controller(Target(latency_seconds=5.0))
     >>> for batch_id, kept in enumerate((100, 5_000, 10_000, 20_000)):
     ...     controller.learn(
     ...         Batch(
@@ -45,9 +45,9 @@ class Controller:
     (95, (1.0,))
     """
 
-    def __init__(self, governor: Governor, *, resume: Guidance | None = None) -> None:
-        self._governor = governor
-        self._model = CostModel(late_share=governor.late_share, full_seconds=FULL * governor.batch_seconds)
+    def __init__(self, target: Target, *, resume: Guidance | None = None) -> None:
+        self._target = target
+        self._model = CostModel(late_share=target.late_share, full_seconds=FULL * target.batch_seconds)
         self._branches = BranchLearner()
         # What the run before committed says nothing about how long the source was idle: the query itself was down.
         self._known = replace(resume or Guidance(published_at=0.0), batch_id=None, committed_at=None)
@@ -80,7 +80,7 @@ class Controller:
                 seconds=batch.duration_seconds,
                 overhead_seconds=batch.overhead_seconds,
             )
-            late = self._governor.late(batch)
+            late = self._target.late(batch)
             # A batch that was kept whole and ended in time says nothing of how close to the limit plans may go.
             if late or batch.shed:
                 self._model.ended(late=late)
@@ -94,9 +94,9 @@ class Controller:
             probe_rows=probe_rows(
                 known.probe_rows,
                 batch,
-                first_rows=self._governor.probe_tuples,
-                allowed_seconds=self._governor.batch_seconds,
-                growth=self._governor.PROBE_GROWTH,
+                first_rows=self._target.probe_tuples,
+                allowed_seconds=self._target.batch_seconds,
+                growth=self._target.PROBE_GROWTH,
             ),
             tuples_per_unit=self._sources.tuples_per_unit,
             tuples_per_second=self._arrival_rate(batch),
@@ -134,7 +134,7 @@ class Controller:
         seconds = collecting_seconds(
             since_start=batch.started_at - previous.started_at,
             since_commit=None if previous.committed_at is None else batch.started_at - previous.committed_at,
-            longest_batch_seconds=self._governor.batch_seconds,
+            longest_batch_seconds=self._target.batch_seconds,
         )
         if seconds <= 0:
             return self._known.tuples_per_second

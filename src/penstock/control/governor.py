@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 from penstock.control.guidance import Guidance, collecting_seconds, foreign_units, tuples_in
-from penstock.model.batch import Batch
-from penstock.model.errors import InvalidInputError, require_positive
+from penstock.control.target import Target
+from penstock.model.errors import InvalidInputError
 from penstock.model.forecast import NOTHING_SECONDS, Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
@@ -74,7 +73,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Governor:
+class Governor(Target):
     """Decide once per batch, from guidance and demand, so that results leave within the latency target.
 
     A row that arrives while one batch runs waits for it, then for its own: two batches in all. So batches that hold the
@@ -88,18 +87,10 @@ class Governor:
 
     Parameters
     ----------
-    latency_seconds
-        The target, arrival to commit.
-    latency_of
-        Whose latency: ``"oldest"``, of the row of a batch that arrived first, or ``"mean"``, of its rows on average.
+    latency_seconds, latency_of, late_share, probe_tuples, grace_seconds
+        See :class:`~penstock.control.target.Target`.
     policy
         What to drop when the load does not fit; :class:`~penstock.policy.baseline.Uniform` by default.
-    late_share
-        Share of batches that may be late.
-    probe_tuples
-        Before costs are known, a batch takes at most this many rows, then ``PROBE_GROWTH`` times what went well.
-    grace_seconds
-        How long a plan may rest on guidance that is no longer renewed; after that everything is kept.
 
     Examples
     --------
@@ -115,49 +106,19 @@ class Governor:
     (0.5, 'load 1.60 > headroom 0.80: 40,000 tuples need 4.00 s of 2.50 s')
     """
 
-    PROBE_GROWTH = 4
     # Rows that are late at any rate, or nearly, are not worth shedding for: so much of the time that is left may go
     # into what a batch takes without any row kept.
     WITHIN_REACH = 2 / 3
     # A batch that takes no more of its time than this leaves the next one room.
     CALM = 0.9
 
-    latency_seconds: float
-    latency_of: Literal["oldest", "mean"] = "oldest"
     policy: Policy = field(default_factory=Uniform)
-    late_share: float = 0.05
-    probe_tuples: int = 20_000
-    grace_seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        require_positive("latency_seconds", self.latency_seconds, meaning="the time from arrival to result to hold")
-        if self.latency_of not in ("oldest", "mean"):
-            raise InvalidInputError(
-                f"latency_of must be 'oldest' or 'mean', got {self.latency_of!r}; it says whose latency to hold"
-            )
-        if not 0 < self.late_share < 1:
-            raise InvalidInputError(
-                f"late_share must be in (0, 1), got {self.late_share!r}; it is the share of batches that may be late"
-            )
-        require_positive("probe_tuples", self.probe_tuples, meaning="the most tuples to take before costs are known")
-        require_positive("grace_seconds", self.grace_seconds, meaning="how long old guidance may be relied on")
+        # Not super(): a dataclass with slots is made anew, and super() would look for the first one.
+        Target.__post_init__(self)
         if not isinstance(self.policy, Policy):
             raise InvalidInputError(f"policy must have decide(load), got {self.policy!r}; for example Uniform()")
-
-    @property
-    def waiting_share(self) -> float:
-        """Part of the time since the batch before that the row has waited whose latency is held."""
-        return 1.0 if self.latency_of == "oldest" else 0.5
-
-    @property
-    def batch_seconds(self) -> float:
-        """Longest that a batch may take in the long run."""
-        return self.latency_seconds / (1 + self.waiting_share)
-
-    def late(self, batch: Batch) -> bool:
-        """Whether a batch missed the target."""
-        latency = batch.latency_seconds if self.latency_of == "oldest" else batch.mean_latency_seconds
-        return latency is not None and latency > self.latency_seconds
 
     def decide(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision] = ()) -> Decision:
         """Plan one batch; ``recent`` holds the decisions before it, newest last."""

@@ -10,6 +10,16 @@ from penstock.model.batch import Batch
 from penstock.model.branches import Branches
 from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
+from penstock.model.work_plan import LearnedWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableInForce:
+    """The table that a network's batches are planned with: its digest in the plan log, and what it was made for."""
+
+    digest: str
+    latency_seconds: float
+    shedding: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +45,10 @@ class Guidance:
         See :class:`penstock.model.load.Load`.
     key_shares
         Share of the stream by key, for the frequent keys of the batches so far; None where nobody samples them.
+    work
+        What an operator has learned of its work; None for anything else.
+    table
+        The plans of a network to choose from; None for anything else.
     catch_up
         Whether the run only takes in what waits already, and then ends: there is no latency to hold.
     stopped
@@ -52,6 +66,8 @@ class Guidance:
     listed_keep: float | None = None
     branches: Branches | None = None
     key_shares: Mapping[str, float] | None = None
+    work: LearnedWork | None = None
+    table: TableInForce | None = None
     catch_up: bool = False
     stopped: bool = False
 
@@ -67,11 +83,13 @@ class Guidance:
     @staticmethod
     def from_dict(fields: dict[str, Any]) -> Guidance:
         """Restore what :meth:`to_dict` gave."""
-        forecast = fields.get("forecast")
-        branches = fields.get("branches")
+        forecast, branches = fields.get("forecast"), fields.get("branches")
+        work, table = fields.get("work"), fields.get("table")
         restored = {
             "forecast": Forecast.from_dict(forecast) if forecast else None,
             "branches": Branches.from_dict(branches) if branches else None,
+            "work": LearnedWork.from_json(work) if work else None,
+            "table": TableInForce(**table) if table else None,
             "tuples_per_unit": tuple(fields.get("tuples_per_unit") or ()),
         }
         return Guidance(**{**fields, **restored})

@@ -1,4 +1,4 @@
-"""Hold a Python operator inside its latency: budgets per partition, learned costs, one backlog per partition.
+"""Hold a Python operator inside its latency: budgets per partition, by learned costs and the backlog of each.
 
 In a micro-batch the operator's queue is the batch. A batch of tuples that arrived within an interval may take so much
 work per partition, its *budget*; in the time of the arrivals the operator thus serves ``budget / interval`` seconds of
@@ -8,16 +8,21 @@ plan alone: a replayed batch sheds the same tuples, however long they take to ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from penstock.control.governor import CATCH_UP, Decision, Demand, expected_tuples
+from penstock.control.guidance import Guidance, collecting_seconds
+from penstock.control.target import Target
+from penstock.model.errors import PlanLogError
+from penstock.model.plan import Plan
+from penstock.model.work_plan import WorkPlan
 from penstock.policy.constraint import MAXIMUM, Constraint
-from penstock.policy.load_aware import LEARNED
+from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE
+from penstock.policy.recorded import from_settings, to_settings
 from penstock.policy.sequence import TuplePolicy
 from penstock.policy.shedding import NOP, RUN
-from penstock.sketch.cost_pair import CostPair
 
 # A tuple waits for the batch before it, half of that on average and all of it at worst, and then for its own batch.
 MEAN_BATCH_SHARE, WORST_BATCH_SHARE = 0.58, 0.42
@@ -25,100 +30,73 @@ MEAN_BATCH_SHARE, WORST_BATCH_SHARE = 0.58, 0.42
 QUEUE_SHARE, QUEUE_TUPLES = 0.05, 3.0
 LEAST_BUDGET_SHARE = 0.1
 NEGLIGIBLE = 0.05
-FIRST_FIXED_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionState:
-    """What a partition hands on to its next batch.
+class RowRule:
+    """The rule by which the partitions of an operator decide on rows, and the columns that it may read.
 
     Attributes
     ----------
-    backlog_seconds
-        Work beyond the budgets so far, as it was measured: the next batch has so much less.
-    offered_share
-        Share of the batch's tuples that came to this partition.
+    policy, constraint
+        What decides, and what it holds.
+    utility, true_cost
+        Columns that say what a row is worth, and what it costs; None where the stream has none.
     """
 
-    backlog_seconds: float = 0.0
-    offered_share: float | None = None
+    policy: TuplePolicy
+    constraint: Constraint
+    utility: str | None = None
+    true_cost: str | None = None
 
+    def plan(self) -> WorkPlan:
+        """Begin a plan by this rule, with all that is needed to apply it again."""
+        return WorkPlan(
+            policy=to_settings(self.policy),
+            constraint=to_settings(self.constraint),
+            utility=self.utility if self.policy.RULE == BY_DENSITY else None,
+            true_cost=self.true_cost if self.policy.KNOWS == TRUE else None,
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkPlan:
-    """What every partition of one batch decides by; an entry of the plan log.
+    def of(self, plan: WorkPlan, *, batch_id: int) -> RowRule:
+        """Find the rule that a plan was made for, whatever this one is."""
+        if not plan.sheds:
+            # All is kept, or a share at random: no rule looks at a row.
+            return self
+        of = f"batch {batch_id}"
+        rule = replace(
+            self,
+            policy=from_settings(plan.policy, now=self.policy, of=of),
+            constraint=from_settings(plan.constraint, now=self.constraint, of=of),
+        )
+        needed = rule.plan()
+        for name in ("utility", "true_cost"):
+            was, found = getattr(plan, name), getattr(needed, name)
+            if was != found:
+                raise PlanLogError(
+                    f"batch {batch_id} was decided by {plan.policy['kind']} with {name}={was!r}, and the query is "
+                    f"started with {name}={getattr(self, name)!r}; go back to the former until that batch is "
+                    "committed, or start from a new checkpoint"
+                )
+        return rule
 
-    Attributes
-    ----------
-    batch_id, decided_at, reason, keep
-        As in any plan; ``keep`` is the share that is expected to survive.
-    sheds
-        Whether the policy decides: not before costs are learned, nor when the controller is silent. Without it, a
-        ``keep`` below 1 is a first try at random.
-    starts_at, interval_seconds
-        When the tuples of the batch began to arrive, and for how long they did.
-    budget_seconds
-        Work that each partition may do.
-    expected_tuples
-        Tuples that the batch should hold; None where that is unknown.
-    mean_seconds, pace
-        Mean cost, for items never seen, and what estimates are multiplied by.
-    partitions
-        State by partition id; a partition that is not listed starts afresh.
-    """
-
-    batch_id: int
-    decided_at: float
-    reason: str
-    keep: float = 1.0
-    sheds: bool = False
-    starts_at: float = 0.0
-    interval_seconds: float = 0.0
-    budget_seconds: float = 0.0
-    expected_tuples: float | None = None
-    mean_seconds: float = 0.0
-    pace: float = 1.0
-    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
-
-    def share(self, partition: int) -> float:
-        """Seconds of work that a partition may do per second of arrivals.
-
-        What it still owes is taken off evenly. As a queue that is there at the start it would shut out all that arrived
-        first, cheap or dear.
-        """
-        # At most half: it was measured against another budget, and this one may be smaller than what is owed.
-        owed_seconds = min(self.partitions.get(partition, PartitionState()).backlog_seconds, self.budget_seconds / 2)
-        return (self.budget_seconds - owed_seconds) / self.interval_seconds
-
-    def shedder(self, policy: TuplePolicy, constraint: Constraint, partition: int) -> np.ndarray:
+    def shedder(self, plan: WorkPlan, partition: int) -> np.ndarray:
         """Make the state in which a partition's shedder starts, on the clock of the arrivals."""
-        if not self.sheds:
-            shedder = policy.shedder(constraint)
+        if not plan.sheds:
+            shedder = self.policy.shedder(self.constraint)
             shedder["state"] = NOP
             return shedder
         # Room for a few tuples at least, or a single expensive one would shut out all that come after it.
-        share = self.share(partition)
-        queued_seconds = max(QUEUE_SHARE * self.interval_seconds, QUEUE_TUPLES * self.mean_seconds / share)
-        shedder = policy.shedder(replace(constraint, seconds=queued_seconds))
+        share = plan.share(partition)
+        queued_seconds = max(QUEUE_SHARE * plan.interval_seconds, QUEUE_TUPLES * plan.mean_seconds / share)
+        shedder = self.policy.shedder(replace(self.constraint, seconds=queued_seconds))
         shedder["state"] = RUN
-        shedder["fallback_seconds"] = self.mean_seconds
+        shedder["fallback_seconds"] = plan.mean_seconds
         # Waiting in the virtual queue harms nobody: a tuple that costs next to nothing need not be shed for it.
-        shedder["negligible_seconds"] = NEGLIGIBLE * self.mean_seconds
+        shedder["negligible_seconds"] = NEGLIGIBLE * plan.mean_seconds
         # An hour of work at a share of a half takes two: in the time of arrivals, costs grow by the inverse.
         shedder["margin"] = 1.0 / share
         return shedder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
-    """What the driver knows after some batch, in the form that travels to where plans are made."""
-
-    published_at: float
-    batch_id: int | None = None
-    fixed_seconds: float = FIRST_FIXED_SECONDS
-    pace: float = 1.0
-    partitions: Mapping[int, PartitionState] = field(default_factory=dict)
-    pair: CostPair | None = None
 
 
 def budget_seconds(constraint: Constraint, fixed_seconds: float) -> float:
@@ -136,40 +114,32 @@ def budget_seconds(constraint: Constraint, fixed_seconds: float) -> float:
     return max(share * constraint.seconds - fixed_seconds, LEAST_BUDGET_SHARE * constraint.seconds)
 
 
-def plan_work(
-    learned: Learned | None,
-    *,
-    policy: TuplePolicy,
-    constraint: Constraint,
-    batch_id: int,
-    now: float,
-    ends_at: float,
-    interval_seconds: float | None,
-    expected_tuples: float | None,
-    grace_seconds: float,
-    probe_tuples: int,
-) -> WorkPlan:
+def plan_work(guidance: Guidance, demand: Demand, *, rule: RowRule, target: Target) -> Decision:
     """Plan one batch from what is known before it runs."""
-    plan = _first_try(
-        WorkPlan(batch_id=batch_id, decided_at=now, reason="", expected_tuples=expected_tuples), probe_tuples
-    )
+    expected = expected_tuples(guidance, demand)
+    if guidance.catch_up:
+        return _decision(demand, rule.plan(), expected=expected, reason=CATCH_UP)
+    first = _first_try(demand, rule, expected, target)
+    learned, interval_seconds = guidance.work, _interval_seconds(guidance, demand, target)
     if learned is None or interval_seconds is None or interval_seconds <= 0:
-        return plan
-    if now - learned.published_at > grace_seconds:
-        silent = f"the controller has been silent for {now - learned.published_at:.0f} s: keeping all"
-        return replace(plan, reason=silent, keep=1.0)
-    if policy.KNOWS == LEARNED and (learned.pair is None or learned.pair.mean_seconds is None):
-        return plan
-    mean_seconds = _mean_seconds(policy, learned)
-    budget = budget_seconds(constraint, learned.fixed_seconds)
+        return first
+    silent_seconds = demand.now - guidance.published_at
+    if silent_seconds > target.grace_seconds:
+        silent = f"the controller has been silent for {silent_seconds:.0f} s: keeping all"
+        return _decision(demand, rule.plan(), expected=expected, reason=silent)
+    learns = rule.policy.KNOWS == LEARNED
+    if learned.mean_seconds is None and learns:
+        return first
+    mean_seconds = float((learned.mean_seconds if learns else getattr(rule.policy, "mean_seconds", None)) or 0.0)
+    budget = budget_seconds(rule.constraint, learned.fixed_seconds)
     partitions = dict(learned.partitions)
-    if learned.batch_id != batch_id - 1:
+    if learned.batch_id != demand.batch_id - 1:
         # The batch in between, of which nothing is known yet, had less to spend for the same backlog.
         partitions = {number: replace(state, backlog_seconds=0.0) for number, state in partitions.items()}
     count = max(1, len(partitions))
     keep, offered = 1.0, "?"
-    if expected_tuples is not None and mean_seconds > 0 and expected_tuples > 0:
-        work_seconds = expected_tuples * mean_seconds / count
+    if expected is not None and mean_seconds > 0 and expected > 0:
+        work_seconds = expected * mean_seconds / count
         keep = min(1.0, budget / work_seconds)
         offered = f"{work_seconds:.2f}"
     late = ", ".join(
@@ -177,31 +147,49 @@ def plan_work(
         for number, state in sorted(partitions.items())
         if state.backlog_seconds > 0.005
     )
-    return replace(
-        plan,
-        reason=f"{offered} s of work a partition for a budget of {budget:.2f} s in {interval_seconds:.2f} s of arrivals"
-        + (f"; partition {late}" if late else ""),
-        keep=keep,
+    reason = (
+        f"{offered} s of work a partition for a budget of {budget:.2f} s in {interval_seconds:.2f} s of arrivals"
+        + (f"; partition {late}" if late else "")
+    )
+    work = replace(
+        rule.plan(),
         sheds=True,
-        starts_at=ends_at - interval_seconds,
+        starts_at=demand.began_at - interval_seconds,
         interval_seconds=interval_seconds,
         budget_seconds=budget,
         mean_seconds=mean_seconds,
-        pace=learned.pace if policy.KNOWS == LEARNED else 1.0,
+        pace=learned.pace if learns else 1.0,
         partitions=partitions,
+        sketch=learned.sketch if learns else None,
+    )
+    return _decision(demand, work, expected=expected, reason=reason, keep=keep)
+
+
+def _first_try(demand: Demand, rule: RowRule, expected: float | None, target: Target) -> Decision:
+    """Bound the first batch, when nobody knows yet what a tuple costs."""
+    probe_tuples = target.probe_tuples
+    if expected is None or expected <= probe_tuples:
+        return _decision(demand, rule.plan(), expected=expected, reason="costs not learned yet: keeping all")
+    reason = f"cold start: costs not learned yet, trying {probe_tuples:,} of {expected:,.0f} tuples"
+    return _decision(demand, rule.plan(), expected=expected, reason=reason, keep=probe_tuples / expected)
+
+
+def _decision(demand: Demand, work: WorkPlan, *, expected: float | None, reason: str, keep: float = 1.0) -> Decision:
+    return Decision(
+        batch_id=demand.batch_id,
+        decided_at=demand.now,
+        plan=Plan(keep=keep, reason=reason, work=work),
+        expected_tuples=expected,
     )
 
 
-def _first_try(plan: WorkPlan, probe_tuples: int) -> WorkPlan:
-    """Bound the first batch, when nobody knows yet what a tuple costs."""
-    expected = plan.expected_tuples
-    if expected is None or expected <= probe_tuples:
-        return replace(plan, reason="costs not learned yet: keeping all")
-    reason = f"cold start: costs not learned yet, trying {probe_tuples:,} of {expected:,.0f} tuples"
-    return replace(plan, reason=reason, keep=probe_tuples / expected)
-
-
-def _mean_seconds(policy: TuplePolicy, learned: Learned) -> float:
-    if policy.KNOWS != LEARNED:
-        return float(getattr(policy, "mean_seconds", 0.0))
-    return (learned.pair.mean_seconds if learned.pair else None) or 0.0
+def _interval_seconds(guidance: Guidance, demand: Demand, target: Target) -> float | None:
+    """How long the tuples of a batch have been arriving; an idle source did not collect any."""
+    if demand.waited_seconds is None:
+        return None
+    committed_at = guidance.committed_at if guidance.batch_id == demand.batch_id - 1 else None
+    return collecting_seconds(
+        since_start=demand.waited_seconds,
+        since_commit=None if committed_at is None else demand.began_at - committed_at,
+        longest_batch_seconds=target.batch_seconds,
+    )

@@ -9,8 +9,9 @@ from statistics import median
 
 import numpy as np
 
-from penstock.control.workplan import Learned, PartitionState, WorkPlan
+from penstock.control.governor import Decision
 from penstock.model.errors import InvalidInputError, require_not_negative
+from penstock.model.work_plan import LearnedWork, PartitionState, WorkPlan
 from penstock.policy.constraint import Constraint
 from penstock.policy.load_aware import LEARNED, MEAN
 from penstock.policy.sequence import TuplePolicy
@@ -53,41 +54,55 @@ class PartitionReport:
 
 
 class Workshop:
-    """Learn from the reports of finished batches; events in, :class:`Learned` out."""
+    """Learn from the reports of finished batches; events in, :class:`LearnedWork` out."""
 
-    def __init__(self, policy: TuplePolicy, constraint: Constraint, *, resume: Learned | None = None) -> None:
+    def __init__(
+        self,
+        policy: TuplePolicy,
+        constraint: Constraint,
+        *,
+        resume: LearnedWork | None = None,
+        pair: CostPair | None = None,
+    ) -> None:
         if constraint.seconds <= 0:
             raise InvalidInputError(f"the latency must be above 0 s, got {constraint.seconds!r}")
         self._policy = policy
-        self._constraint = constraint
-        self._known = resume or Learned(published_at=0.0)
+        self._known = resume or LearnedWork()
+        # What a policy with sketches of another shape has learned cannot be added to.
+        self._pair = pair if pair is not None and pair.shape == policy.learning.shape else None
         self._batches = 0
         self._fixed: deque[float] = deque(maxlen=FIXED_REMEMBERED)
 
-    def learn(self, reports: Sequence[PartitionReport], plan: WorkPlan, *, duration_seconds: float) -> None:
+    def learn(self, reports: Sequence[PartitionReport], decision: Decision, *, duration_seconds: float) -> None:
         """Take in one batch: merge the sketches, keep the backlogs apart."""
         require_not_negative("duration_seconds", duration_seconds, meaning="how long the batch took")
-        if not any(report.offered for report in reports):
+        plan = decision.plan.work
+        if plan is None or not any(report.offered for report in reports):
             return
         known = self._known
         offered = sum(report.offered for report in reports)
-        pair, pace = self._costs(reports)
+        self._pair, pace = self._costs(reports)
         self._known = replace(
             known,
-            batch_id=plan.batch_id,
+            batch_id=decision.batch_id,
             partitions={
                 report.partition: self._state(report, plan, known.partitions.get(report.partition), offered)
                 for report in reports
             },
             fixed_seconds=self._fixed_seconds(reports, duration_seconds),
-            pair=pair,
             pace=pace,
         )
         self._batches += 1
 
-    def learned(self, *, now: float) -> Learned:
-        """Give what is known, stamped with the time."""
-        return replace(self._known, published_at=now)
+    @property
+    def pair(self) -> CostPair | None:
+        """Costs by key; None before any were learned."""
+        return self._pair
+
+    def learned(self, *, sketch: str | None = None) -> LearnedWork:
+        """Give what is known, with the name under which the costs by key are found."""
+        mean_seconds = self._pair.mean_seconds if self._pair is not None else None
+        return replace(self._known, mean_seconds=mean_seconds, sketch=sketch)
 
     def _state(
         self, report: PartitionReport, plan: WorkPlan, before: PartitionState | None, offered: int
@@ -117,8 +132,8 @@ class Workshop:
         for report in reports:
             fresh, executed = fresh.merge(report.pair), executed.merge(report.executed)
         if self._policy.KNOWS != LEARNED or not fresh.executed:
-            return self._known.pair, self._known.pace
-        pair = fresh if self._known.pair is None else self._known.pair.merge(fresh)
+            return self._pair, self._known.pace
+        pair = fresh if self._pair is None else self._pair.merge(fresh)
         return pair.faded(_fading(pair, learning.fade_above_tuples)), _pace(executed, pair)
 
 

@@ -41,7 +41,8 @@ class Drop:
 class NetworkPlan:
     """The drops of a whole network, and the reason in words; arcs that are not listed pass everything.
 
-    ``row`` is the row of the road map that the plan is from, 0 where nothing is dropped.
+    ``row`` is the row of the road map that the plan is from, 0 where nothing is dropped. ``value`` is the column that
+    drops by value go by, None where it was not said.
 
     >>> plan = NetworkPlan(drops={("", "events"): Drop(0.5)}, reason="load 1.80 > headroom 0.90")
     >>> plan.sheds, plan.keep(("", "events")), plan.keep(("events", "submits"))
@@ -53,6 +54,7 @@ class NetworkPlan:
     drops: Mapping[Arc, Drop] = field(default_factory=dict)
     reason: str
     row: int = 0
+    value: str | None = None
 
     def __post_init__(self) -> None:
         if not self.reason:
@@ -80,7 +82,7 @@ class NetworkPlan:
     def to_json(self) -> dict[str, Any]:
         """Convert to what JSON can hold."""
         listed = [[*arc, drop.keep, [list(range_) for range_ in drop.ranges]] for arc, drop in self.drops.items()]
-        return {"drops": listed, "reason": self.reason, "row": self.row}
+        return {"drops": listed, "reason": self.reason, "row": self.row, "value": self.value}
 
     @staticmethod
     def from_json(fields: Mapping[str, Any]) -> NetworkPlan:
@@ -89,4 +91,4 @@ class NetworkPlan:
             (above, below): Drop(keep, tuple((low, high) for low, high in ranges))
             for above, below, keep, ranges in fields["drops"]
         }
-        return NetworkPlan(drops=drops, reason=fields["reason"], row=fields["row"])
+        return NetworkPlan(drops=drops, reason=fields["reason"], row=fields["row"], value=fields["value"])

@@ -5,11 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any, Literal
 
 from penstock.model.errors import InvalidInputError, require_fraction
 from penstock.model.network_plan import NetworkPlan
+from penstock.model.work_plan import WorkPlan
 
 NO_KEYS: Mapping[str, float] = MappingProxyType({})
+
+Rule = Literal["equal", "proportional", "neyman"]
+Wins = Literal["budget", "coverage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByGroup:
+    """How the groups that a batch itself holds share what its plan keeps; they are counted when it is judged.
+
+    Attributes
+    ----------
+    rule, wins
+        See :class:`penstock.policy.concept.ConceptDriven`.
+    value
+        Numeric column whose spread the rule goes by; None where it needs none.
+    """
+
+    rule: Rule = "equal"
+    wins: Wins = "budget"
+    value: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Convert to what JSON can hold."""
+        return {"rule": self.rule, "wins": self.wins, "value": self.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +52,12 @@ class Plan:
         Why this plan and no other; shown to people unchanged.
     network
         Drops on the arcs of a network of queries. ``keep`` is then the share of the work that survives.
+    work
+        Budgets of an operator's partitions, which decide row by row. ``keep`` is then what is expected to survive.
+    by_group
+        Where the batch's own groups share what is kept: how they do.
+    windows
+        Where windows are shed: the settings of the policy that does.
 
     Examples
     --------
@@ -39,6 +71,9 @@ class Plan:
     # A plain dict by default: a MappingProxyType does not pickle.
     key_keep: Mapping[str, float] = field(default_factory=dict)
     network: NetworkPlan | None = None
+    work: WorkPlan | None = None
+    by_group: ByGroup | None = None
+    windows: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")

@@ -16,16 +16,14 @@ With costs per tuple of a group, the appetite is divided by their root, and the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.model.errors import InvalidInputError, require_not_negative
+from penstock.model.plan import Rule, Wins
 from penstock.policy.groups import Floats, GroupConcept, Ints
-
-Rule = Literal["equal", "proportional", "neyman"]
-Wins = Literal["budget", "coverage"]
 
 ROUNDING = 1e-9
 

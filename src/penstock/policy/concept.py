@@ -20,8 +20,8 @@ import numpy as np
 
 from penstock.model.errors import InvalidInputError, require_fraction, require_positive
 from penstock.model.load import Load
-from penstock.model.plan import Plan
-from penstock.policy.allocation import Quotas, Rule, Wins, allocate, share_out
+from penstock.model.plan import ByGroup, Plan, Rule, Wins
+from penstock.policy.allocation import Quotas, allocate, share_out
 from penstock.policy.groups import GroupConcept
 from penstock.policy.scalar import ScalarConcept
 
@@ -136,7 +136,8 @@ class ConceptDriven:
             return Plan.keep_all(load.explain())
         keep = max(load.fitting_keep() if self.keep is None else self.keep, self.min_keep)
         if self.passes == 2:
-            return Plan(keep=keep, reason=f"{load.explain()}; groups counted in the batch itself")
+            reason = f"{load.explain()}; groups counted in the batch itself"
+            return Plan(keep=keep, reason=reason, by_group=ByGroup(rule=self.rule, wins=self.wins))
         if not load.key_tuples:
             return Plan(keep=keep, reason=f"{load.explain()}; no groups known yet, all alike")
         return self._by_group(load, load.key_tuples, keep)

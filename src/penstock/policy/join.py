@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.policy.allocation import Quotas, Wins, share_out
+from penstock.model.plan import Wins
+from penstock.policy.allocation import Quotas, share_out
 from penstock.policy.groups import Floats, GroupConcept, Ints
 
 

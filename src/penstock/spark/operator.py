@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,11 +15,12 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control.governor import Governor
+from penstock.control.guidance import Guidance
+from penstock.control.target import Target
+from penstock.control.workplan import RowRule
 from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.batch import Batch
 from penstock.model.errors import InvalidInputError
-from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
@@ -28,7 +28,7 @@ from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.work import WorkMarks
-from penstock.spark.plan.work_planner import WorkPlanner
+from penstock.spark.plan.work_planner import WorkPlanner, get_sketch, put_sketch
 from penstock.spark.run.handle import LOGGER, Run, own_error
 from penstock.spark.run.progress import Progress
 from penstock.spark.run.recount import close_gaps
@@ -36,7 +36,6 @@ from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.spilling import Spilling
 from penstock.spark.spill.writer import Part
-from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import StorePath, place
 from penstock.spark.work.calls import FAIL, SKIP, Calling
 from penstock.spark.work.columns import Columns
@@ -141,15 +140,9 @@ def operator(
         returns=returns,
         planner=WorkPlanner(
             checkpoint=place(checkpoint),
-            governor=Governor(
-                latency_seconds=constraint.seconds,
-                policy=KeepAll(),
-                probe_tuples=probe_tuples,
-                grace_seconds=grace_seconds,
-            ),
+            target=Target(latency_seconds=constraint.seconds, probe_tuples=probe_tuples, grace_seconds=grace_seconds),
             name=name,
-            policy=policy,
-            constraint=constraint,
+            rule=RowRule(policy=policy, constraint=constraint, utility=utility, true_cost=true_cost),
         ),
         columns=Columns(key=keys, arrival=arrival, utility=utility, true_cost=true_cost),
         options={"weight": weight, "batchwise": batchwise, "chunk_tuples": chunk_tuples, "on_error": on_error},
@@ -277,7 +270,14 @@ class OperatorRun(Run):
     _planner: WorkPlanner
 
     def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
-        self._workshop = Workshop(planner.policy, planner.constraint, resume=planner.work.learned())
+        earlier = planner.log.guidance()
+        resume = earlier.work if earlier is not None else None
+        self._workshop = Workshop(
+            planner.rule.policy,
+            planner.rule.constraint,
+            resume=resume,
+            pair=get_sketch(planner.log, resume.sketch if resume is not None else None),
+        )
         self._reports: dict[int, list[PartitionReport]] = {}
         super().__init__(planner=planner, **options)
 
@@ -299,24 +299,18 @@ class OperatorRun(Run):
             LOGGER.error("%s", self.status.note, exc_info=failure)
 
     def _take_reports(self, batch: Batch, progress: Progress) -> None:
-        planned = self._planner.work.plan(batch.batch_id)
+        decision = self._planner.log.decision(batch.batch_id)
         states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
         reports = [read_report(state) for state in states]
         with self._changed:
             self._reports[batch.batch_id] = reports
             self._reports.pop(batch.batch_id - REMEMBERED_REPORTS, None)
-        if planned is not None:
-            self._workshop.learn(reports, planned[0], duration_seconds=progress.duration_seconds)
+        if decision is not None:
+            self._workshop.learn(reports, decision, duration_seconds=progress.duration_seconds)
 
-    def _publish(self) -> None:
-        super()._publish()
-        self._planner.work.publish(self._workshop.learned(now=time.time()))
-
-    def _prune(self) -> None:
-        super()._prune()
-        replayable = folder_at(self._planner.checkpoint / "offsets").ids()
-        if replayable:
-            self._planner.work.prune(before=replayable[0])
+    def _guidance(self) -> Guidance:
+        sketch = put_sketch(self._planner.log, self._workshop.pair)
+        return replace(super()._guidance(), work=self._workshop.learned(sketch=sketch))
 
 
 def _returned(returns: str, weight: str) -> pa.Schema:

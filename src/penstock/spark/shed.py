@@ -26,7 +26,7 @@ from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.shed import ShedMarks
 from penstock.spark.names import names_of
 from penstock.spark.plan.column import PlanColumns, plan_columns
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.handle import Run
 from penstock.spark.run.recount import close_gaps
 from penstock.spark.sources.kafka import KafkaSource
@@ -109,7 +109,7 @@ def shed(
     if not re.fullmatch(r"\w[\w.-]*", name):
         raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
     return Shedder(
-        planner=Planner(
+        planner=ShedPlanner(
             checkpoint=place(checkpoint),
             governor=Governor(
                 latency_seconds=latency_seconds,
@@ -120,6 +120,7 @@ def shed(
                 grace_seconds=grace_seconds,
             ),
             name=name,
+            value=value,
         ),
         marking=partial(
             Marking,
@@ -139,8 +140,9 @@ class Shedder(Spilling):
     """What :func:`shed` returns: a transformation of a streaming DataFrame, and the way to start its query."""
 
     CALLED = ("shedder", "shed")
+    _planner: ShedPlanner
 
-    def __init__(self, *, planner: Planner, marking: Callable[..., Marking], spill: Spill | None = None) -> None:
+    def __init__(self, *, planner: ShedPlanner, marking: Callable[..., Marking], spill: Spill | None = None) -> None:
         super().__init__(planner=planner, spill=spill)
         self._marking_with = marking
         self._plan: PlanColumns | None = None
@@ -327,7 +329,7 @@ class Shedder(Spilling):
             Answer only windows that start in this stretch of event time, ``until`` not included: moments, or texts that
             say them. By default all.
         """
-        mark = ShedMarks(planner=self._planner, marking=self._marking)
+        mark = ShedMarks(marking=self._marking)
         return self._backfill(query, window=window, into=into, since=since, until=until, mark=mark)
 
     def _rates(self) -> Literal["one", "by output", "by key"]:

@@ -175,7 +175,8 @@ class _Again:
 
     def _logged_plan(self, decisions: Mapping[int, Decision]) -> Callable[[DataFrame], DataFrame]:
         """Plan as it was: a row by its batch, a pair by the later one of its two."""
-        rows = [(number, json.dumps(drops_row(each, self.layout.arcs))) for number, each in decisions.items()]
+        arcs, value = self.layout.arcs, self.network.steps.value_column
+        rows = [(number, json.dumps(drops_row(each, arcs, value=value))) for number, each in decisions.items()]
         listed = self.stored.spark.createDataFrame(rows, f"{_PLANNED} BIGINT, plan STRING")
         plans = listed.select(_PLANNED, F.from_json("plan", SQL_TYPE).alias(PLAN))
 

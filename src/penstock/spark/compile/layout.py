@@ -32,7 +32,9 @@ class Layout:
 
 def planner_of(network: Network) -> NetworkPlanner:
     """The planner that the compiled query and its controller share."""
-    return NetworkPlanner(checkpoint=network.checkpoint, governor=network.governor, name=network.name)
+    return NetworkPlanner(
+        checkpoint=network.checkpoint, governor=network.governor, name=network.name, value=network.steps.value_column
+    )
 
 
 def layout_of(network: Network) -> Layout:

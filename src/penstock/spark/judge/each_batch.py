@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.plan import Plan
-from penstock.policy.concept import ConceptDriven
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import table_literal, table_of, threshold_of
 from penstock.spark.judge.two_passes import mark_by_concept
@@ -40,7 +39,7 @@ class EachBatch:
         """Do one batch; called by Spark."""
         decision = self.planner.decide(batch_id)
         sample = F.lit(sample_threshold(decision))
-        marked = mark_planned(self.planner, self.marking, events, decision.plan, sample=sample)
+        marked = mark_planned(self.marking, events, decision.plan, sample=sample)
         observation = Observation(self.planner.name)
         counted = marked.observe(observation, *self.marking.counts(marked))
         if self.spill is not None:
@@ -51,20 +50,12 @@ class EachBatch:
         self.planner.log.record_counts(batch_id, _counts_of(observation, batch_id))
 
 
-def mark_planned(
-    planner: Planner, marking: Marking, rows: DataFrame, plan: Plan, *, sample: Column | None = None
-) -> DataFrame:
-    """Mark the rows of a batch by its logged plan; the same rows and plan give the same marks every time."""
-    policy = planner.governor.policy
-    if isinstance(policy, ConceptDriven) and policy.passes == 2 and plan.sheds:
-        return mark_by_concept(marking, rows, policy, plan)
-    return mark_with(marking, rows, plan, sample=sample)
-
-
-def mark_with(marking: Marking, events: DataFrame, plan: Plan, *, sample: Column | None = None) -> DataFrame:
-    """Mark the rows of a batch by a plan that is known already."""
-    table = table_literal(events.sparkSession, table_of(plan)) if plan.key_keep else None
-    return marking.mark(events, threshold=F.lit(threshold_of(plan.keep)), table=table, sample=sample)
+def mark_planned(marking: Marking, rows: DataFrame, plan: Plan, *, sample: Column | None = None) -> DataFrame:
+    """Mark the rows of a batch by its logged plan alone; the same rows and plan give the same marks every time."""
+    if plan.by_group is not None and plan.sheds:
+        return mark_by_concept(marking, rows, plan, plan.by_group)
+    table = table_literal(rows.sparkSession, table_of(plan)) if plan.key_keep else None
+    return marking.mark(rows, threshold=F.lit(threshold_of(plan.keep)), table=table, sample=sample)
 
 
 def _counts_of(observation: Observation, batch_id: int) -> Mapping[str, Any]:

@@ -11,7 +11,6 @@ from penstock.model.plan import Plan
 from penstock.spark.judge.each_batch import mark_planned
 from penstock.spark.judge.marking import KEPT, THRESHOLD, WORKING, Marking
 from penstock.spark.judge.sampling import WHOLE
-from penstock.spark.plan.planner import Planner
 from penstock.spark.sources.offsets import read_ranges
 
 
@@ -19,12 +18,11 @@ from penstock.spark.sources.offsets import read_ranges
 class ShedMarks:
     """Which rows a shedder sheds; travels to where Spark runs a batch again by pickle."""
 
-    planner: Planner
     marking: Marking
 
     def __call__(self, events: DataFrame, plan: Plan, ends: tuple[str, ...]) -> DataFrame:
         """Say of each row of a batch whether it was shed, and whether it was sampled."""
-        marked = mark_planned(self.planner, self.marking, events, plan)
+        marked = mark_planned(self.marking, events, plan)
         kept, sampled = F.col(KEPT), F.col(THRESHOLD) < WHOLE
         if (was_read := _was_read(ends)) is not None:
             kept, sampled = kept & was_read, F.lit(True)

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from penstock.model.plan import Plan
+from penstock.model.errors import PlanLogError
+from penstock.model.plan import ByGroup, Plan
 from penstock.policy.allocation import Quotas, allocate
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.groups import GroupConcept
 from penstock.policy.stratified import batch_thresholds
 from penstock.spark.judge.marking import HASH, Marking
@@ -19,12 +19,13 @@ from penstock.spark.judge.sampling import NO_KEY, WHOLE, KeyTable, hashed_group,
 from penstock.spark.names import quoted
 
 
-def mark_by_concept(marking: Marking, events: DataFrame, policy: ConceptDriven, plan: Plan) -> DataFrame:
+def mark_by_concept(marking: Marking, events: DataFrame, plan: Plan, by_group: ByGroup) -> DataFrame:
     """Mark the rows of a batch by the quotas of its own groups.
 
-    The same rows give the same quotas, so a batch that is replayed sheds the same rows without any rate being stored.
+    The same rows give the same quotas by the same rule, which is part of the plan. So a batch that is replayed sheds
+    the same rows without any rate being stored.
     """
-    quotas, least_hashes = count_groups(marking, events, policy, plan)
+    quotas, least_hashes = count_groups(marking, events, plan, by_group)
     thresholds = batch_thresholds(quotas, least_hashes)
     keyless = quotas.concept.keys == NO_KEY
     without_key = int(thresholds[keyless][0]) if keyless.any() else threshold_of(plan.keep)
@@ -36,7 +37,7 @@ def mark_by_concept(marking: Marking, events: DataFrame, policy: ConceptDriven, 
 
 
 def count_groups(
-    marking: Marking, events: DataFrame, policy: ConceptDriven, plan: Plan
+    marking: Marking, events: DataFrame, plan: Plan, by_group: ByGroup
 ) -> tuple[Quotas, np.ndarray[Any, np.dtype[np.int64]]]:
     """The first pass: groups of the batch, their quotas, and the least hash of each."""
     keys = [F.col(quoted(name)) for name in marking.key]
@@ -45,8 +46,14 @@ def count_groups(
         marking.drawn(events).alias("hash"),
     ]
     found = [F.count(F.lit(1)).alias("tuples"), F.min("hash").alias("least")]
-    if policy.rule == "neyman" and marking.value is not None:
-        value = F.col(quoted(marking.value)).cast("double")
+    if by_group.rule == "neyman" and by_group.value is not None:
+        if by_group.value not in events.columns:
+            raise PlanLogError(
+                f"the batch was planned to be shed by the spread of the column {by_group.value!r}, which the stream "
+                f"does not have any more; it has {', '.join(events.columns)}. Bring it back until the batch is "
+                "committed, or start from a new checkpoint"
+            )
+        value = F.col(quoted(by_group.value)).cast("double")
         # What is not a number leaves a group's moments as if it were not there: infinite less infinite is NaN too.
         columns.append(F.when(value - value == 0.0, value).alias("value"))
         moments = {"mean": F.avg("value"), "variance": F.var_pop("value")}
@@ -61,7 +68,7 @@ def count_groups(
         means=counted["mean"].to_numpy() if valued else np.zeros(len(counts)),
         squares=counted["variance"].to_numpy() * counts if valued else np.zeros(len(counts)),
     )
-    quotas = allocate(concept, plan.keep * concept.tuples, rule=policy.rule, wins=policy.wins)
+    quotas = allocate(concept, plan.keep * concept.tuples, rule=by_group.rule, wins=by_group.wins)
     return quotas, _ints(counted, "least")
 
 

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from penstock.control.concept_memory import SAMPLE_TUPLES
 from penstock.control.governor import Decision
-from penstock.model.errors import NotSupportedError
+from penstock.model.errors import NotSupportedError, PlanLogError
 from penstock.spark.judge.sampling import table_of, threshold_of
 from penstock.spark.plan.planner import Planner
 
@@ -131,18 +131,33 @@ def current_batch_id() -> int:
 
 def rate_row(decision: Decision) -> dict[str, object]:
     """Lay a plan with one rate out for the native filter."""
-    return {"threshold": threshold_of(decision.plan.keep)}
+    if decision.plan.key_keep:
+        raise PlanLogError(
+            f"batch {decision.batch_id} was planned with rates by key or output, and this query was built for plans "
+            "with one rate; build it again on events.transform(shedder), then start it"
+        )
+    return {"threshold": _common_threshold(decision)}
 
 
 def plan_row(decision: Decision) -> dict[str, object]:
     """Lay a plan out for the native filter."""
     table = table_of(decision.plan)
     return {
-        **rate_row(decision),
+        "threshold": _common_threshold(decision),
         "hashes": table.hashes.tolist(),
         "thresholds": table.thresholds.tolist(),
         "sample": sample_threshold(decision),
     }
+
+
+def _common_threshold(decision: Decision) -> int:
+    if decision.plan.by_group is not None and decision.plan.sheds:
+        raise PlanLogError(
+            f"batch {decision.batch_id} was planned to be shed by its own groups, counted in a first pass (passes=2), "
+            "which only start_each_batch can do; start the query that way until the batch is committed, or start from "
+            "a new checkpoint"
+        )
+    return threshold_of(decision.plan.keep)
 
 
 def sample_threshold(decision: Decision) -> int:

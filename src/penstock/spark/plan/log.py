@@ -1,4 +1,4 @@
-"""The plan log: one immutable entry per batch id, so that a replayed batch sheds the same tuples."""
+"""The plan log: one immutable entry per batch, with all that is needed to judge the batch again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,32 +16,58 @@ from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.errors import PenstockError, PlanLogError
 from penstock.model.network_plan import NetworkPlan
-from penstock.model.plan import NO_KEYS, Plan
+from penstock.model.plan import NO_KEYS, ByGroup, Plan
+from penstock.model.work_plan import WorkPlan
 from penstock.spark.store.checksummed import seal, unseal
 from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import AnyPath
 
-VERSION = 1
 SAMPLING = "sampling.json"
+# 2: one entry holds what an operator had in a second log, and the rules that decide on rows; blobs are in one place.
+VERSION = 2
 # A restart replays the batch that was not committed; a few more entries tell of damage early.
 REPLAYABLE = 3
-RATES_MATURE_SECONDS = 600.0
 SETTLE_SECONDS = 0.25
+# An unnamed blob that is younger may belong to an entry that is just being written.
+BLOB_MATURE_SECONDS = 600.0
+# So long a process relies on a blob that it has stored, before it writes it anew and so makes it young again.
+BLOB_FRESH_SECONDS = BLOB_MATURE_SECONDS / 2
+BLOB = ".txt"
+BLOB_CURE = "restore the file from a copy; where only guidance.json names it, delete that instead, it is learned again"
+
+_stored_at: dict[tuple[AnyPath, str], float] = {}
 
 
 class PlanLog:
-    """Entries in ``plans/``, rates per key in ``rates/`` (once per table), and the newest guidance.
+    """Entries in ``plans/``, what they name by digest in ``blobs/``, and the newest guidance.
 
     Whoever plans a batch first, wins: the entry is created atomically and never changed, so that retries, speculative
-    copies and replays after a crash all find the same plan.
+    copies and replays after a crash all find the same plan. Blobs are written before the entry that names them, so an
+    entry that is there is whole.
     """
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
         self._plans = folder_at(path / "plans")
-        self._rates = folder_at(path / "rates")
+        self._blobs = folder_at(path / "blobs")
         self._counts = folder_at(path / "counts")
         self._root = folder_at(path)
+        # Of entries, which never change: the blobs that they name. And the blobs that nothing named at the last look.
+        self._named: dict[int, frozenset[str]] = {}
+        self._unnamed: frozenset[str] = frozenset()
+
+    def decide(self, batch_id: int, make: Callable[[], Decision]) -> Decision:
+        """Give the decision in force for a batch: the one in the log, or else what is made and entered now."""
+        if (logged := self.decision(batch_id)) is not None:
+            return logged
+        decision = make()
+        try:
+            return self._enter(decision)
+        except OSError as cause:
+            raise PlanLogError(
+                f"the plan of batch {decision.batch_id} cannot be written to {self.path} ({cause}), so the batch did "
+                "not run: a replay could not shed the same rows. Make room or mend the disk, then start the query again"
+            ) from cause
 
     def decision(self, batch_id: int) -> Decision | None:
         """Read the decision for a batch; None if it was never planned."""
@@ -52,36 +78,24 @@ class PlanLog:
         digest = entry["rates"]
         if digest is None:
             return decision
-        return replace(decision, plan=replace(decision.plan, key_keep=_rates(self._rates.path, digest)))
+        return replace(decision, plan=replace(decision.plan, key_keep=_rates(self._blobs.path, digest)))
 
-    def record(self, decision: Decision) -> Decision:
-        """Write the decision for a batch unless there is one; either way return the one in force."""
-        try:
-            return self._record(decision)
-        except OSError as cause:
-            raise PlanLogError(
-                f"the plan of batch {decision.batch_id} cannot be written to {self.path} ({cause}), so the batch did "
-                "not run: a replay could not shed the same rows. Make room or mend the disk, then start the query again"
-            ) from cause
+    def put(self, blob: str) -> str:
+        """Store a text once per content, to be named by the digest that this gives."""
+        digest = _digest(blob)
+        key, now = (self._blobs.path, digest), time.monotonic()
+        if now - _stored_at.get(key, -BLOB_FRESH_SECONDS) >= BLOB_FRESH_SECONDS or not self._blobs.exists(
+            f"{digest}{BLOB}"
+        ):
+            self._blobs.replace(f"{digest}{BLOB}", blob)
+            if len(_stored_at) > 1_000:
+                _stored_at.clear()
+            _stored_at[key] = now
+        return digest
 
-    def _record(self, decision: Decision) -> Decision:
-        digest = self._store_rates(decision.plan.key_keep)
-        fields: dict[str, Any] = {
-            "batch": decision.batch_id,
-            "keep": decision.plan.keep,
-            "rates": digest,
-            "reason": decision.plan.reason,
-            "decided_at": decision.decided_at,
-            "expected_tuples": decision.expected_tuples,
-        }
-        if decision.plan.network is not None:
-            fields["network"] = decision.plan.network.to_json()
-        if self._plans.create(f"{decision.batch_id}.json", seal(fields, version=VERSION)):
-            return decision
-        in_force = self.decision(decision.batch_id)
-        if in_force is None:
-            raise PlanLogError(f"plan entry {decision.batch_id} vanished from {self._plans.path} while it was read")
-        return in_force
+    def get(self, digest: str) -> str:
+        """Read a text that was put here."""
+        return _read_blob(self._blobs.path, digest)
 
     def sealed(self, batch_id: int) -> str | None:
         """Read the entry of a batch as text, to be kept elsewhere; :func:`decision_in` reads it there."""
@@ -118,20 +132,6 @@ class PlanLog:
             return None
         fields = unseal(text, self.path / "guidance.json", version=VERSION, cure="delete it: it is learned again")
         return Guidance.from_dict(fields)
-
-    def publish_table(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Replace a table that plans are made from, such as a road map."""
-        self._root.replace(f"{name}.json", seal({"table": dict(fields)}, version=VERSION))
-
-    def table(self, name: str) -> Mapping[str, Any] | None:
-        """Read a table that plans are made from; None before the first."""
-        text = self._root.read(f"{name}.json")
-        if text is None:
-            return None
-        fields: dict[str, Any] = unseal(
-            text, self.path / f"{name}.json", version=VERSION, cure="delete it: it is made again"
-        )["table"]
-        return fields
 
     def verify(self) -> None:
         """Read the entries that a restart may need, and raise if one is damaged."""
@@ -183,20 +183,49 @@ class PlanLog:
         return self._plans.ids(suffix=".json")
 
     def prune(self, *, before: int) -> None:
-        """Remove the entries of batches that Spark can no longer replay, and rates that no entry names."""
-        outdated = [batch_id for batch_id in self.batch_ids() if batch_id < before]
-        for batch_id in outdated:
-            self._plans.remove(f"{batch_id}.json")
-            self._counts.remove(f"{batch_id}.json")
-        if outdated and (ages := self._rates.ages(suffix=".json")):
-            named = {f"{entry['rates']}.json" for entry in map(self._entry, self.batch_ids()) if entry is not None}
-            for name, age_seconds in ages.items():
-                # A young table may belong to an entry that is just being written.
-                if name not in named and age_seconds > RATES_MATURE_SECONDS:
-                    self._rates.remove(name)
+        """Remove the entries of batches that Spark can no longer replay, and blobs that nothing names any more."""
+        for batch_id in self.batch_ids():
+            if batch_id < before:
+                self._plans.remove(f"{batch_id}.json")
+                self._counts.remove(f"{batch_id}.json")
+                self._named.pop(batch_id, None)
+        ages = self._blobs.ages(suffix=BLOB)
+        if not ages:
+            return
+        named = self._names()
+        unnamed = frozenset(name for name in ages if name.removesuffix(BLOB) not in named)
+        # Guidance that was replaced a moment ago may still be planned with: what it named goes at the next look.
+        for name in unnamed & self._unnamed:
+            if ages[name] > BLOB_MATURE_SECONDS:
+                self._blobs.remove(name)
+        self._unnamed = unnamed
+
+    def _names(self) -> frozenset[str]:
+        """List the blobs that entries and guidance name."""
+        for batch_id in self.batch_ids():
+            if batch_id not in self._named and (entry := self._entry(batch_id)) is not None:
+                self._named[batch_id] = _names_in(entry.get("rates"), (entry.get("work") or {}).get("sketch"))
+        guidance = self.guidance()
+        newest = frozenset[str]()
+        if guidance is not None:
+            work, table = guidance.work, guidance.table
+            newest = _names_in(work.sketch if work else None, table.digest if table else None)
+        return newest.union(*self._named.values())
 
     def _replayable(self) -> list[int]:
         return self.batch_ids()[-REPLAYABLE:]
+
+    def _enter(self, decision: Decision) -> Decision:
+        rates = None
+        if decision.plan.key_keep:
+            rates = self.put(json.dumps(dict(sorted(decision.plan.key_keep.items())), ensure_ascii=False))
+        fields = _to_fields(decision, rates=rates)
+        if self._plans.create(f"{decision.batch_id}.json", seal(fields, version=VERSION)):
+            return decision
+        in_force = self.decision(decision.batch_id)
+        if in_force is None:
+            raise PlanLogError(f"plan entry {decision.batch_id} vanished from {self._plans.path} while it was read")
+        return in_force
 
     def _entry(self, batch_id: int) -> dict[str, Any] | None:
         name = f"{batch_id}.json"
@@ -214,40 +243,29 @@ class PlanLog:
             time.sleep(SETTLE_SECONDS)
             return unseal(self._plans.read(name) or "", self._plans.path / name, version=VERSION, cure=cure)
 
-    def _store_rates(self, key_keep: Mapping[str, float]) -> str | None:
-        if not key_keep:
-            return None
-        text = json.dumps(dict(sorted(key_keep.items())), ensure_ascii=False)
-        digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-        if not self._rates.exists(f"{digest}.json"):
-            self._rates.create(f"{digest}.json", text)
-        return digest
-
 
 def decision_in(text: str, path: AnyPath) -> Decision:
-    """Read an entry that was kept elsewhere; of rates per key it has only the name."""
+    """Read an entry that was kept elsewhere; of what it names by digest it has only the name."""
     return _to_decision(unseal(text, path, version=VERSION, cure="restore the file from a copy"))
 
 
-@lru_cache(maxsize=8)
-def _rates(folder: AnyPath, digest: str) -> Mapping[str, float]:
-    """Read a table of rates once per process: its name is the hash of its content, so it never changes."""
-    path = folder / f"{digest}.json"
-    try:
-        text = folder_at(folder).read(f"{digest}.json")
-    except OSError as cause:
-        raise PlanLogError(
-            f"the rates per key {path} cannot be read ({cause}); restore the file from a copy"
-        ) from cause
-    if text is None:
-        raise PlanLogError(f"the rates per key {path} cannot be read (they are gone); restore the file from a copy")
-    if hashlib.sha256(text.encode()).hexdigest()[:16] != digest:
-        raise PlanLogError(f"the rates per key {path} do not match their name; restore the file from a copy")
-    rates: dict[str, float] = json.loads(text)
-    return rates
+def _to_fields(decision: Decision, *, rates: str | None) -> dict[str, Any]:
+    plan = decision.plan
+    fields: dict[str, Any] = {
+        "batch": decision.batch_id,
+        "decided_at": decision.decided_at,
+        "expected_tuples": decision.expected_tuples,
+        "keep": plan.keep,
+        "reason": plan.reason,
+        "rates": rates,
+    }
+    # Most plans have none of these: their entries stay short.
+    parts = {"network": plan.network, "work": plan.work, "by_group": plan.by_group}
+    written = {name: part.to_json() for name, part in parts.items() if part is not None}
+    return {**fields, **written, **({"windows": plan.windows} if plan.windows is not None else {})}
 
 
-def _to_decision(entry: dict[str, Any]) -> Decision:
+def _to_decision(entry: Mapping[str, Any]) -> Decision:
     try:
         return Decision(
             batch_id=entry["batch"],
@@ -256,9 +274,42 @@ def _to_decision(entry: dict[str, Any]) -> Decision:
                 keep=entry["keep"],
                 reason=entry["reason"],
                 key_keep=NO_KEYS,
-                network=NetworkPlan.from_json(entry["network"]) if entry.get("network") else None,
+                network=NetworkPlan.from_json(entry["network"]) if "network" in entry else None,
+                work=WorkPlan.from_json(entry["work"]) if "work" in entry else None,
+                by_group=ByGroup(**entry["by_group"]) if "by_group" in entry else None,
+                windows=entry.get("windows"),
             ),
             expected_tuples=entry["expected_tuples"],
         )
-    except (KeyError, PenstockError) as cause:
+    except (KeyError, TypeError, ValueError, PenstockError) as cause:
         raise PlanLogError(f"plan entry {entry.get('batch')} is not a plan: {cause!r}") from cause
+
+
+def _names_in(*digests: str | None) -> frozenset[str]:
+    return frozenset(digest for digest in digests if digest is not None)
+
+
+def _digest(blob: str) -> str:
+    return hashlib.sha256(blob.encode()).hexdigest()[:16]
+
+
+def _read_blob(folder: AnyPath, digest: str) -> str:
+    path = folder / f"{digest}{BLOB}"
+    try:
+        blob = folder_at(folder).read(f"{digest}{BLOB}")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise PlanLogError(
+            f"{path}, which a plan or the guidance names, cannot be read ({cause}); {BLOB_CURE}"
+        ) from cause
+    if blob is None:
+        raise PlanLogError(f"{path}, which a plan or the guidance names, cannot be read (it is gone); {BLOB_CURE}")
+    if _digest(blob) != digest:
+        raise PlanLogError(f"{path}, which a plan or the guidance names, does not match its name; {BLOB_CURE}")
+    return blob
+
+
+@lru_cache(maxsize=8)
+def _rates(folder: AnyPath, digest: str) -> Mapping[str, float]:
+    """Read a table of rates once per process: its name is the hash of its content, so it never changes."""
+    rates: dict[str, float] = json.loads(_read_blob(folder, digest))
+    return rates

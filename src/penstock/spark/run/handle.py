@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.controller import Controller
+from penstock.control.guidance import Guidance
 from penstock.model import errors
 from penstock.model.batch import Batch
 from penstock.model.branches import BranchCounts
@@ -74,7 +75,7 @@ class Run:
     """A started query under control; made by :meth:`Shedder.start <penstock.spark.shed.Shedder.start>`.
 
     Leaving its ``with`` block stops the query. If the controller fails, the query goes on: with the last guidance
-    for the governor's ``grace_seconds``, then keeping all; :attr:`status` says so.
+    for the target's ``grace_seconds``, then keeping all; :attr:`status` says so.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Run:
         self._ledger = Ledger(self._log.path / "ledger")
         close_gaps(self._ledger)
         self._planned_before = frozenset(self._log.batch_ids())
-        self._controller = Controller(planner.governor, resume=planner.resume())
+        self._controller = Controller(planner.target, resume=planner.resume())
         self._batches: deque[Batch] = deque(maxlen=REMEMBERED_BATCHES)
         self._totals = (0, 0, 0)
         self._handled = 0
@@ -149,7 +150,7 @@ class Run:
             )
 
     def _note(self) -> str:
-        grace_seconds = self._planner.governor.grace_seconds
+        grace_seconds = self._planner.target.grace_seconds
         if self._failure is not None:
             return (
                 f"the controller stopped ({self._failure!r}); the query goes on with the last guidance for "
@@ -336,9 +337,12 @@ class Run:
             return
         # A clock that is set back must not silence the controller until it has caught up.
         self._published_at = time.monotonic()
-        known = self._controller.guidance(now=time.time())
-        self._published = replace(known, catch_up=self._catch_up, stopped=False)
+        self._published = self._guidance()
         self._log.publish(self._published)
+
+    def _guidance(self) -> Guidance:
+        """All that the next batches are planned with, published at once."""
+        return replace(self._controller.guidance(now=time.time()), catch_up=self._catch_up, stopped=False)
 
     def _say_stopped(self) -> None:
         """Leave word that nobody controls a query on this checkpoint any more, unless another run does by now."""

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from penstock.control.guidance import Guidance, TableInForce
 from penstock.control.network_learning import NetworkLearning, with_values
 from penstock.model.batch import Batch
 from penstock.model.load import Cost
@@ -89,8 +90,8 @@ class NetworkRun(Run):
         self._resumed = earlier is not None
         self._table = earlier[0] if earlier else self._make_table()
         if earlier and network.latency_chosen:
-            self._latency_seconds = earlier[1]
-        self._publish_table()
+            self._latency_seconds = earlier[1].latency_seconds
+        self._in_force = self._put_table()
         first = next(iter(network.steps.sources.values())).frame
         super().__init__(
             spark=first.sparkSession,
@@ -204,10 +205,14 @@ class NetworkRun(Run):
             self._since_rebuild = 0
             self._table = self._make_table()
             self._latency_seconds = self._choose_latency()
-            self._publish_table()
+            self._in_force = self._put_table()
+            super()._publish()
 
-    def _publish_table(self) -> None:
-        self._network_planner.publish(
+    def _guidance(self) -> Guidance:
+        return replace(super()._guidance(), table=self._in_force)
+
+    def _put_table(self) -> TableInForce:
+        return self._network_planner.put(
             self._table, latency_seconds=self._latency_seconds, shedding=self._network.shedding
         )
 

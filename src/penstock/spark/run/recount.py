@@ -115,7 +115,7 @@ class CountOnly:
         if ran != self.batch_id:
             # Batches after the one in question belong to the real query: they are not even read.
             return
-        marked = mark_planned(self.planner, self.marking, rows, self.plan)
+        marked = mark_planned(self.marking, rows, self.plan)
         counts = marked.agg(*self.marking.counts(marked)).first()
         self.planner.log.record_counts(self.batch_id, counts.asDict() if counts else {})
 

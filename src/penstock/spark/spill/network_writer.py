@@ -27,7 +27,7 @@ from penstock.spark.compile.steps import MapStep, Steps
 from penstock.spark.judge.sampling import WHOLE
 from penstock.spark.names import quoted
 from penstock.spark.plan.network_column import drops_row
-from penstock.spark.plan.planner import Planner
+from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import OF_NETWORK, check_storable, stored_columns
@@ -54,7 +54,7 @@ class StageSpill:
     """Where the stages of a network store what they drop, and what they need to know for that."""
 
     spill: Spill
-    planner: Planner
+    planner: NetworkPlanner
     arcs: tuple[Arc, ...]
     # By port.
     sources: dict[int, str]
@@ -134,7 +134,9 @@ class StagePart(Part):
 
     def recording(self, batch_id: int) -> Callable[[pa.StructArray], Iterable[pa.StructArray]]:
         """Prepare to make records of drops, by the plan of the batch."""
-        thresholds = cast("list[int]", drops_row(self.planner.decide(batch_id), self.arcs)["thresholds"])
+        planner = cast("NetworkPlanner", self.planner)
+        row = drops_row(planner.decide(batch_id), self.arcs, value=planner.value)
+        thresholds = cast("list[int]", row["thresholds"])
         return lambda rows: self._records(pa.RecordBatch.from_struct_array(rows), thresholds)
 
     def goes_on(self, rows: pa.StructArray) -> pa.Array:

@@ -16,7 +16,7 @@ from penstock.policy.contract import Policy
 from penstock.policy.groups import GroupConcept, Ints
 from penstock.policy.join import allocate_join
 from penstock.policy.stratified import select
-from penstock.policy.windows import Survivors, shed_window, under_plan
+from penstock.policy.windows import Survivors, shed_window
 from penstock.spark.windows.blocks import Cut, Stored, gather
 
 
@@ -70,8 +70,8 @@ class Answered:
 class Work(Protocol):
     """Answers a window from its parts, one per side."""
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
-        """Shed the window to the share that the plan of the batch keeps, and apply the function."""
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, policy: Policy) -> Answered:
+        """Shed the window as the plan of the batch says, and apply the function."""
         ...
 
 
@@ -79,17 +79,16 @@ class Work(Protocol):
 class OneStream:
     """A function of the rows of a window."""
 
-    policy: Policy
     function: Callable[[pd.DataFrame], pd.DataFrame]
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, policy: Policy) -> Answered:
         """Shed by stratum in one scan, and hand the survivors with their weights to the function."""
         (part,) = parts
         present = part.present(cut, bucket)
         coded = [block.coded(present) for block in part.blocks]
-        left = shed_window(under_plan(self.policy, keep), coded, present, part.whole)
+        left = shed_window(policy, coded, present, part.whole)
         account = _account([part], [left])
         if not left.kept:
             return Answered(rows=None, account=account, left=(left,))
@@ -101,14 +100,13 @@ class OneStream:
 class TwoStreams:
     """A function of the rows of two streams in the same window, shed by what they have in common."""
 
-    policy: Policy
     function: Callable[[pd.DataFrame, pd.DataFrame], pd.DataFrame]
     columns: tuple[str, ...]
     weight: str
 
-    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, keep: float) -> Answered:
+    def answer(self, parts: Sequence[Part], cut: Cut, bucket: int, *, policy: Policy) -> Answered:
         """Shed both sides, keys that only one side has wholly, and hand both to the function."""
-        both = self._shed(under_plan(self.policy, keep), parts, cut, bucket)
+        both = self._shed(policy, parts, cut, bucket)
         frames = [weighted(part.blocks, left, self.weight) for part, left in zip(parts, both, strict=True)]
         account = _account(parts, both)
         if frames[0].empty or frames[1].empty:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
-from penstock.spark.plan.planner import Planner
+from penstock.policy.contract import Policy
+from penstock.policy.recorded import from_settings, to_settings
+from penstock.policy.windows import under_plan
+from penstock.spark.plan.planner import Planner, ShedPlanner
 from penstock.spark.sources.offsets import OffsetEntry
 from penstock.spark.windows.accounts import AccountFolder
 from penstock.spark.windows.blocks import BlockFolder
@@ -17,7 +21,7 @@ TUPLES_PER_UNIT = (1.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowPlanner(Planner):
+class WindowPlanner(ShedPlanner):
     """Knows before a batch which windows end in it, and how many rows they hold; travels to executors by pickle.
 
     Spark writes the watermark of a batch into its offset log, and the rows wait in blocks whose names count them.
@@ -25,9 +29,22 @@ class WindowPlanner(Planner):
 
     CALLED: ClassVar[str] = "windows"
 
+    policy: Policy
     blocks: BlockFolder
     accounts: AccountFolder
     span: Span
+
+    def make(self, batch_id: int) -> Decision:
+        """Plan a batch; its entry also says by which policy its windows are shed, whatever the query has by then."""
+        decision = ShedPlanner.make(self, batch_id)
+        return replace(decision, plan=replace(decision.plan, windows=to_settings(self.policy)))
+
+    def policy_of(self, decision: Decision) -> Policy:
+        """The policy that sheds the windows of a batch."""
+        settings = decision.plan.windows
+        assert settings is not None  # noqa: S101 - made above
+        policy = from_settings(settings, now=self.policy, of=f"batch {decision.batch_id}")
+        return under_plan(policy, decision.plan.keep)
 
     def guidance(self) -> Guidance:
         """Read what the controller has learned; which rows feed the shedder need not be."""

@@ -118,7 +118,8 @@ def shed_windows(
     columns = columns_of(returns)
     return WindowShedder(
         _Windows(
-            work=OneStream(policy=_policy(policy), function=function, columns=tuple(columns.names), weight=weight),
+            policy=_policy(policy),
+            work=OneStream(function=function, columns=tuple(columns.names), weight=weight),
             columns=columns,
             sides=1,
             time=time,
@@ -173,7 +174,8 @@ def shed_join(
         raise InvalidInputError("a join needs a key; name the column or columns that both streams have: key='user'")
     return WindowShedder(
         _Windows(
-            work=TwoStreams(policy=_policy(policy), function=function, columns=tuple(columns.names), weight=weight),
+            policy=_policy(policy),
+            work=TwoStreams(function=function, columns=tuple(columns.names), weight=weight),
             columns=columns,
             sides=2,
             time=time,
@@ -195,6 +197,7 @@ def shed_join(
 class _Windows:
     """What is answered, from which rows."""
 
+    policy: Policy
     work: OneStream | TwoStreams
     columns: T.StructType
     sides: int
@@ -220,6 +223,7 @@ class WindowShedder:
             checkpoint=at,
             governor=governor,
             name=name,
+            policy=windows.policy,
             blocks=BlockFolder(folder / "blocks"),
             accounts=AccountFolder(folder / "accounts"),
             span=windows.span,
@@ -266,7 +270,7 @@ class WindowShedder:
                 *(stream.schema for stream in streams),
                 spill=self._spill,
                 checkpoint=planner.checkpoint,
-                policy=windows.work.policy,
+                policy=windows.policy,
             )
         answers = (
             reduce(DataFrame.unionByName, blocks)

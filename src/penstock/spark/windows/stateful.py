@@ -98,8 +98,8 @@ class WindowOperator(StatefulProcessor):
         parts = self._parts(index, end, bucket)
         moved = self._moved(index, parts[0].whole, end, bucket)
         batch_id = current_batch_id()
-        keep = self._planner.decide(batch_id).plan.keep
-        answered = self._work.answer(parts, self._cut, bucket, keep=keep)
+        policy = self._planner.policy_of(self._planner.decide(batch_id))
+        answered = self._work.answer(parts, self._cut, bucket, policy=policy)
         rows, account = answered.rows, answered.account
         if self._spill is not None:
             self._spill.store(

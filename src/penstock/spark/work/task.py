@@ -1,4 +1,4 @@
-"""What runs in every task of an operator: decide by the logged plan, execute, measure, report."""
+"""What runs in every task of an operator: decide by the logged plan alone, execute, measure, report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from penstock.control.workplan import WorkPlan
+from penstock.control.governor import Decision
 from penstock.control.workshop import PartitionReport
 from penstock.model.errors import PlanLogError
 from penstock.policy.density import fitting_limit
@@ -21,7 +21,7 @@ from penstock.policy.sequence import decide
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import item_of
 from penstock.spark.plan.column import current_batch_id
-from penstock.spark.plan.work_planner import WorkPlanner
+from penstock.spark.plan.work_planner import WorkPlanner, get_sketch
 from penstock.spark.work.calls import Calling, Calls
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WorkTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield results and, last, one row that reports on the partition."""
-        shift = self._shift(*self.planner.work_plan(current_batch_id()))
+        shift = self._shift(self.planner.decide(current_batch_id()))
         try:
             for batch in batches:
                 yield from shift.work(batch)
@@ -77,12 +77,12 @@ class WorkTask:
     def mark(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield all rows with whether they were shed and sampled, by the logged plan, without executing anything."""
         batch_id = current_batch_id()
-        if (logged := self.planner.work.plan(batch_id)) is None:
+        if (logged := self.planner.log.decision(batch_id)) is None:
             raise PlanLogError(
-                f"batch {batch_id} has no plan in {self.planner.work.path}, so nobody knows which rows it shed; "
+                f"batch {batch_id} has no plan in {self.planner.log.path}, so nobody knows which rows it shed; "
                 "restore it from a copy"
             )
-        shift = self._shift(*logged)
+        shift = self._shift(logged)
         for batch in batches:
             yield marked(batch, shift.decide(batch)[2])
 
@@ -93,30 +93,39 @@ class WorkTask:
             alike = np.ones(batch.num_rows)
             yield from calls.run(batch, alike, alike)[0]
 
-    def _shift(self, plan: WorkPlan, pair: CostPair | None) -> _Shift:
+    def _shift(self, plan: Decision) -> _Shift:
         context = TaskContext.get()
-        return _Shift(self, plan, pair, context.partitionId() if context else 0)
+        return _Shift(self, plan, context.partitionId() if context else 0)
 
 
 class _Shift:
     """One partition's share of one batch."""
 
-    def __init__(self, task: WorkTask, plan: WorkPlan, pair: CostPair | None, partition: int) -> None:
+    def __init__(self, task: WorkTask, plan: Decision, partition: int) -> None:
+        if plan.plan.work is None:
+            raise PlanLogError(
+                f"batch {plan.batch_id} was not planned for an operator (see {task.planner.log.path}); start from a "
+                "new checkpoint, or give the operator a name of its own: name=..."
+            )
         self._task = task
         self._calls = Calls(task.calling)
         self._file: SpillFile | None = None
-        self._plan = plan
-        self._known = pair
+        self._decision = plan
+        self._plan = plan.plan.work
+        self._known = get_sketch(task.planner.log, self._plan.sketch)
         self._partition = partition
-        self._policy = task.planner.policy
-        self._shedder = plan.shedder(self._policy, task.planner.constraint, partition)
-        self._window = np.zeros(task.planner.constraint.window_tuples)
+        # The rule that the plan was made for decides, and what is learned is for the one that is in force now.
+        rule = task.planner.rule.of(self._plan, batch_id=plan.batch_id)
+        shape = task.planner.rule.policy.learning.shape
+        self._policy = rule.policy
+        self._shedder = rule.shedder(self._plan, partition)
+        self._window = np.zeros(rule.constraint.window_tuples)
         # Draws differ between stages, partitions and batches, and are the same in every replay.
         self._seed = np.uint64(item_of(str(task.stage), str(plan.batch_id), str(partition)))
-        self._fresh = CostPair(self._policy.learning.shape)
+        self._fresh = CostPair(shape)
         # Where every survivor stands for itself, one sketch is both.
         by_density = self._policy.RULE == BY_DENSITY
-        self._executed = CostPair(self._policy.learning.shape) if by_density else self._fresh
+        self._executed = CostPair(shape) if by_density else self._fresh
         self._offered = self._kept = self._shed = self._unweighed = 0
         self._oldest, self._micros, self._work = np.inf, 0.0, 0.0
 
@@ -234,13 +243,14 @@ class _Shift:
         plan = self._plan
         state = plan.partitions.get(self._partition)
         share = (state.offered_share if state else None) or 1.0 / max(1, len(plan.partitions))
-        return max(1.0, (plan.expected_tuples or size) * share)
+        return max(1.0, (self._decision.expected_tuples or size) * share)
 
     def _tried(self, size: int) -> np.ndarray:
         """Keep all, or a random share while costs are not known."""
-        if self._plan.keep == 1:
+        keep = self._decision.plan.keep
+        if keep == 1:
             return np.ones(size)
-        self._shedder["min_keep"] = self._plan.keep
+        self._shedder["min_keep"] = keep
         nothing = np.zeros(size)
         return decide(AT_RANDOM, self._shedder, self._window, nothing, nothing, nothing, self._seed, self._offered)
 
