@@ -112,6 +112,8 @@ def test_operators_and_networks_keep_their_logs_in_hdfs_too(spark, in_hdfs):
     source.filter("even", F.col("value") % 2 == 0).output("halves", columns=["value"])
     run = network.start(network.answers().writeStream.format("noop"))
     finish_batches(run, 2)
-    arcs = spark.read.json(str(run.arc_ledger_path)).select("batch_id", F.explode("arcs").alias("arc")).collect()
+    arcs = (
+        spark.read.json(str(run.network.arc_ledger_path)).select("batch_id", F.explode("arcs").alias("arc")).collect()
+    )
     assert {row.batch_id for row in arcs} >= {0, 1}
     assert all(int(row.arc[1]) == int(row.arc[2]) + int(row.arc[3]) for row in arcs)

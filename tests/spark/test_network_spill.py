@@ -75,7 +75,11 @@ DROPS = {
 
 def arc_ledger(run):
     """Rows dropped by batch and arc, where there were any."""
-    lines = [json.loads(line) for file in run.arc_ledger_path.glob("*.jsonl") for line in file.read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for file in run.network.arc_ledger_path.glob("*.jsonl")
+        for line in file.read_text().splitlines()
+    ]
     return {(line["batch_id"], arc): shed for line in lines for arc, _, _, shed in line["arcs"] if shed}
 
 

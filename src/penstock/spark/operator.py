@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,8 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
-from penstock.control.workshop import PartitionReport, Workshop
-from penstock.model.batch import Batch
+from penstock.control.workshop import Workshop
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import KeepAll
 from penstock.policy.constraint import AverageLatency, Constraint
@@ -27,9 +25,9 @@ from penstock.policy.sequence import TuplePolicy
 from penstock.spark.backfill.answers import Backfilled
 from penstock.spark.judge.work import WorkMarks
 from penstock.spark.plan.work_planner import WorkPlanner
-from penstock.spark.run.handle import LOGGER, Run, own_error
-from penstock.spark.run.progress import Progress
-from penstock.spark.run.recount import close_gaps
+from penstock.spark.run.handle import Run, own_error, start_run
+from penstock.spark.run.operator_learner import OperatorLearner
+from penstock.spark.run.recount import StreamRecount
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.spilling import Spilling
@@ -38,7 +36,7 @@ from penstock.spark.store.folder import folder_at
 from penstock.spark.store.paths import StorePath, place
 from penstock.spark.work.calls import FAIL, SKIP, Calling
 from penstock.spark.work.columns import Columns
-from penstock.spark.work.task import REPORT, WorkTask, read_report
+from penstock.spark.work.task import REPORT, WorkTask
 
 REMEMBERED_REPORTS = 1_000
 
@@ -202,21 +200,22 @@ class Operator(Spilling):
         counted = reported.observe(self._planner.name, *running.counts(reported))
         return counted.where(F.col(REPORT).isNull()).drop(REPORT)
 
-    def start(self, writer: DataStreamWriter) -> OperatorRun:
+    def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on the results, and control it; the writer gets the operator's checkpoint."""
         if self._events is None:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
         events, planner = self._events, self._planner
         planner.log.verify()
-        tidy = self._tidying()
         pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._seed}
         planner.log.pin_sampling(pinned)
-        return OperatorRun(
+        recount = StreamRecount(events=events, planner=planner, marking=self._marks())  # type: ignore[arg-type]
+        return start_run(
             spark=events.sparkSession,
             writer=writer,
             planner=planner,
-            close_gaps=partial(close_gaps, events=events, planner=planner, marking=self._marks()),  # type: ignore[arg-type]
-            tidy=tidy,
+            recount=recount,
+            compose=lambda costs: {"costs": costs, "operator": OperatorLearner(planner)},
+            tidy=partial(_tidy, planner, self._tidying()),
         )
 
     def backfill(self, query: Callable[[DataFrame], DataFrame], *, window: Column, into: str | StorePath) -> Backfilled:
@@ -255,52 +254,12 @@ class Operator(Spilling):
         return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, `{weight}` DOUBLE")
 
 
-class OperatorRun(Run):
-    """A started operator under control: a :class:`~penstock.spark.run.handle.Run` that also learns costs."""
-
-    _planner: WorkPlanner
-
-    def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
-        self._workshop = Workshop(planner.policy, planner.constraint, resume=planner.work.learned())
-        self._reports: dict[int, list[PartitionReport]] = {}
-        super().__init__(planner=planner, **options)
-
-    @property
-    def reports(self) -> dict[int, list[PartitionReport]]:
-        """What each partition did, by batch id; the last batches of this run."""
-        with self._changed:
-            return dict(self._reports)
-
-    def _learn(self, batch: Batch, progress: Progress) -> None:
-        super()._learn(batch, progress)
-        if self._failure is not None:
-            return
-        try:
-            self._take_reports(batch, progress)
-        except Exception as failure:
-            # The query goes on with the last plan's costs, then keeps all; status says so.
-            self._failure = failure
-            LOGGER.error("%s", self.status.note, exc_info=failure)
-
-    def _take_reports(self, batch: Batch, progress: Progress) -> None:
-        planned = self._planner.work.plan(batch.batch_id)
-        states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
-        reports = [read_report(state) for state in states]
-        with self._changed:
-            self._reports[batch.batch_id] = reports
-            self._reports.pop(batch.batch_id - REMEMBERED_REPORTS, None)
-        if planned is not None:
-            self._workshop.learn(reports, planned[0], duration_seconds=progress.duration_seconds)
-
-    def _publish(self) -> None:
-        super()._publish()
-        self._planner.work.publish(self._workshop.learned(now=time.time()))
-
-    def _prune(self) -> None:
-        super()._prune()
-        replayable = folder_at(self._planner.checkpoint / "offsets").ids()
-        if replayable:
-            self._planner.work.prune(before=replayable[0])
+def _tidy(planner: WorkPlanner, spilling: Callable[[int], None] | None, last_id: int) -> None:
+    """Drop the plans of batches that Spark has dropped from its own log, and what was spilled of old ones."""
+    if replayable := folder_at(planner.checkpoint / "offsets").ids():
+        planner.work.prune(before=replayable[0])
+    if spilling is not None:
+        spilling(last_id)
 
 
 def _returned(returns: str, weight: str) -> pa.Schema:

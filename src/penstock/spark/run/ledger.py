@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, fields
 
 from pyspark.sql import DataFrame, SparkSession
@@ -40,6 +40,15 @@ class Ledger:
     def batch_ids(self) -> set[int]:
         """Ids of the batches that are in the ledger."""
         return set(self._kept_shed)
+
+    @property
+    def last_id(self) -> int | None:
+        """Id of the newest batch that is in the ledger; None if there is none."""
+        return max(self._kept_shed, default=None)
+
+    def missing(self, batch_ids: Iterable[int]) -> list[int]:
+        """Tell which of some batches have no entry."""
+        return sorted(set(batch_ids) - self._kept_shed.keys())
 
     def append(self, batch: Batch) -> bool:
         """Enter a batch; False if it was entered before with the same counts."""
