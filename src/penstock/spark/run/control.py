@@ -121,8 +121,8 @@ class Control:
         try:
             self.lease.check()
             self._planner.log.publish(replace(self._costs.known, epoch=self.lease.epoch, stopped=True))
-        except LeaseLostError as lost:
-            self.lost = self.lost or lost
+        except LeaseLostError:
+            return
         except Exception as trouble:
             # Then plans of a query without controller rest on the last guidance for the grace, as after a crash.
             LOGGER.warning("the end of the run could not be noted in %s: %r", self._planner.log.path, trouble)
@@ -154,6 +154,9 @@ class Control:
     def _go_round(self, reports: Reports, *, last: bool) -> None:
         """Do all that is due; what fails is tried again in a later round, or at once if this is the ``last``."""
         attempt = partial(self._troubles.attempt, now=last)
+        if last:
+            # Spark itself may have stopped this query, or the other: then that is what has happened.
+            attempt("lease", "nobody can tell whether another driver has taken over", self.lease.check)
         attempt("reports", "Spark's reports cannot be taken in", partial(self._take_in, reports, last=last))
         if len(self._pending):
             attempt("ledger", "batches cannot be entered in the ledger", self._pending.write)
@@ -171,7 +174,7 @@ class Control:
             return
         taken = False
         for batch_id, report in reports.fresh():
-            self.gaps.suspect(reports.missed(batch_id), "Spark had dropped its report before it was read")
+            self.gaps.suspect(reports.missed(batch_id), "Spark had dropped the report before it was read")
             try:
                 self._handle(batch_id, report)
             except LeaseLostError:

@@ -75,7 +75,7 @@ def start_run(
     recount: Recount,
     compose: Callable[[CostLearner], Mapping[str, Learner]] = lambda costs: {"costs": costs},
     tidy: Callable[[int], None] | None = None,
-    start: Callable[[DataStreamWriter], StreamingQuery] = DataStreamWriter.start,
+    start: Callable[[DataStreamWriter], StreamingQuery] = lambda writer: writer.start(),
 ) -> Run:
     """Take the checkpoint over, close the gaps of the ledger, start the query, and control it.
 

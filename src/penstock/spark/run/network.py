@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -68,17 +69,17 @@ def start_network(network: Network, writer: DataStreamWriter) -> Run:
         recount=NetworkRecount(network=network, layout=layout, planner=planner),
         compose=compose,
         tidy=partial(prune_spill, network.spill, planner.checkpoint) if network.spill is not None else None,
-        start=_start_with_one_watermark,
+        start=partial(_start_with_one_watermark, first.sparkSession),
     )
 
 
-def _start_with_one_watermark(writer: DataStreamWriter) -> StreamingQuery:
+def _start_with_one_watermark(spark: SparkSession, writer: DataStreamWriter) -> StreamingQuery:
     """Start a query with one watermark for all of its operators.
 
     By default Spark works out a watermark for each stateful operator from the plan below it. That walk ends at an
     exchange that is reused, as ours is by all branches but one: state behind it would never be given up.
     """
-    conf = writer._spark.conf
+    conf = spark.conf
     before = conf.get(ALLOW_MULTIPLE, "true")
     conf.set(ALLOW_MULTIPLE, "false")
     try:
