@@ -434,21 +434,35 @@ def texts_in(path):
     return {file: file.read_text() for file in files}
 
 
-def test_a_driver_that_has_lost_its_lease_stops_its_query_and_writes_nothing_more(job):
+@pytest.mark.parametrize("first", ["entry", "guidance", "pruning", "noting a gap", "recount", "the end"])
+def test_a_driver_that_has_lost_its_lease_stops_its_query_and_writes_nothing_more(job, monkeypatch, first):
+    """Whatever it would write first."""
     other = Job(job.path)
+    busy = Fault(monkeypatch, type(job.log), "prune", OSError("busy"))
+    if first == "pruning":
+        busy.strike()
 
     def take_over():
+        monkeypatch.setattr(controls, "HEARTBEAT_SECONDS", 0.0 if first == "guidance" else 1e9)
         other.begin()
         other.before = texts_in(job.log.path)
-        job.commit(1, 2)  # Spark was quicker
+        busy.mend()
+        (job.path / "offsets" / "0").rename(job.path / "offsets" / "1")
+        if first in ("entry", "recount"):
+            job.commit(1)  # Spark was quicker
+        if first == "recount":
+            del job.query.recentProgress[-1]["sources"]
+        if first == "noting a gap":
+            job.control.gaps.name(7, 7, "nobody knows")
 
-    job.run(job.commits(0), nothing, take_over, job.commits(3), *[nothing] * 5)
+    job.run(job.commits(0), nothing, take_over, *([] if first == "the end" else [nothing] * 5))
     job.control.end()
     assert job.query.stopped
     assert isinstance(job.control.lost, ps.LeaseLostError)
     assert "epoch 1) has lost the checkpoint" in job.control.note
     assert texts_in(job.log.path) == other.before
     assert job.entered == [0]
+    assert 0 in job.log.batch_ids()
     assert job.log.guidance().epoch == 2
     assert not job.log.guidance().stopped
 

@@ -16,7 +16,7 @@ from penstock.spark.plan.log import PlanLog
 from penstock.spark.run import lease as leases
 from penstock.spark.run.lease import Lease
 from penstock.spark.run.ledger import Ledger
-from penstock.spark.store.folder import folder_at
+from penstock.spark.store.folder import Folder, folder_at
 from tests.spark.streams import always_shedding, finish_batches, numbers
 
 NEVER = None
@@ -54,6 +54,22 @@ def test_a_number_is_never_given_twice_whatever_was_released_or_removed(tmp_path
     assert take(tmp_path).epoch == 4
     with pytest.raises(ps.LeaseLostError):
         stalled.check()
+
+
+def test_a_number_that_comes_free_while_it_is_taken_is_not_the_lease(tmp_path, monkeypatch):
+    create, others = Folder.create, []
+
+    def create_late(folder, name, text):
+        if not others:
+            others.append("stay out of here")
+            others.extend([take(tmp_path), take(tmp_path)])  # the second removes the number of the first
+        return create(folder, name, text)
+
+    monkeypatch.setattr(Folder, "create", create_late)
+    slow = take(tmp_path)
+    assert [lease.epoch for lease in others[1:]] == [1, 2]
+    assert slow.epoch == 3
+    slow.check()
 
 
 def test_of_drivers_that_start_at_once_just_one_holds_the_lease(tmp_path):
