@@ -66,11 +66,12 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     found: dict[str, list[str]] = {}
     torn = []
     for batch in batches:
-        if batch.batch_id not in arcs and batch.keep < 1:
-            # Entered while nobody counted on arcs: what it dropped, nobody can tell.
+        told = arcs.get(batch.batch_id, {})
+        if batch.keep < 1 and any(arc_name(arc) not in told for arc in layout.arcs):
+            # Nobody counted on some arcs, as in a batch that was counted again: what it dropped there, nobody can tell.
             torn.append(batch.batch_id)
             continue
-        for level, shed in shed_by_level(arcs.get(batch.batch_id, {}), layout).items():
+        for level, shed in shed_by_level(told, layout).items():
             every = spill.rows == "all" and level == "0"
             if not shed and not (every and batch.read):
                 continue
