@@ -264,6 +264,17 @@ def test_a_poison_report_does_not_hold_up_those_behind_it_and_its_batch_is_count
     assert job.notes[-1] == ("", False)
 
 
+def test_a_batch_that_is_missed_at_the_very_end_is_counted_again_before_the_run_ends(job):
+    def poison():
+        job.commit(1)
+        del job.query.recentProgress[-1]["sources"]
+        job.query.steps.clear()
+
+    job.run(job.commits(0), poison)
+    assert job.entered == [0, 1]
+    assert [batch.batch_id for batch in job.finished] == [0, 1]
+
+
 def test_a_report_that_says_not_even_which_batch_it_is_of_leaves_a_gap_that_is_closed(job):
     def poison():
         job.commit(1)

@@ -19,6 +19,7 @@ from penstock.spark.run.gaps import Gaps, Pending
 from penstock.spark.run.learner import CostLearner, Counts, Learner
 from penstock.spark.run.lease import Lease
 from penstock.spark.run.progress import Progress, read_progress, to_batch
+from penstock.spark.run.recount import RECOUNT_SECONDS
 from penstock.spark.run.reports import Reports
 from penstock.spark.run.trouble import Troubles
 from penstock.spark.store.folder import folder_at
@@ -29,6 +30,8 @@ HEARTBEAT_SECONDS = 1.0
 PRUNE_EVERY_BATCHES = 50
 # A store that is out of reach comes back. A batch whose plan or counts cannot be read for so long is passed.
 PATIENCE_SECONDS = 30.0
+# How long a run that has ended goes on counting batches again.
+LAST_SECONDS = 10.0
 # A query that cannot even be asked whether it runs, for so long, is taken to be gone.
 CONTACT_SECONDS = 60.0
 
@@ -83,7 +86,7 @@ class Control:
         """Count again what was missed, and publish; return the id of the last batch that was committed."""
         planner = self._planner
         self.gaps.look()
-        for batch, counts in self.gaps.close(at_start=True):
+        for batch, counts in self.gaps.close(every=True, seconds=RECOUNT_SECONDS):
             self._pending.put(batch, counts)
             self._pending.write()
         self.gaps.save(self.lease)
@@ -136,7 +139,7 @@ class Control:
     def note(self) -> str:
         """What is wrong now; empty if nothing is."""
         if self.lost is not None:
-            return str(self.lost)
+            return str(self.lost) if isinstance(self.lost, LeaseLostError) else f"control has ended: {self.lost!r}"
         found = list(self._troubles.words)
         if found:
             found.append("this is tried again")
@@ -160,8 +163,8 @@ class Control:
         attempt("reports", "Spark's reports cannot be taken in", partial(self._take_in, reports, last=last))
         if len(self._pending):
             attempt("ledger", "batches cannot be entered in the ledger", self._pending.write)
-        if self.gaps.waiting and not last and "ledger" not in self._troubles:
-            attempt("gaps", "missed batches cannot be counted again", self._close_gap)
+        if self.gaps.waiting and "ledger" not in self._troubles:
+            attempt("gaps", "missed batches cannot be counted again", partial(self._close_gaps, last=last))
         attempt("noting gaps", "gaps of the ledger cannot be noted", partial(self.gaps.save, self.lease))
         if time.monotonic() - self._published_at > HEARTBEAT_SECONDS:
             attempt("guidance", "guidance cannot be published", self._renew)
@@ -246,13 +249,18 @@ class Control:
                 return
         self._troubles.over("learning")
 
-    def _close_gap(self) -> None:
-        """Count one batch again that was missed."""
+    def _close_gaps(self, *, last: bool) -> None:
+        """Count one batch again that was missed; at the end as many as can be done soon, for a later start the rest."""
         self.lease.check()
-        for batch, counts in self.gaps.close():
+        ends_at = time.monotonic() + LAST_SECONDS
+        for batch, counts in self.gaps.close(every=last):
             self._pending.put(batch, counts)
-            self._pending.write()
-            self._finished(batch)
+            try:
+                self._pending.write()
+            finally:
+                self._finished(batch)
+            if time.monotonic() > ends_at:
+                return
 
     def _warn_of_misses(self, progress: Progress) -> None:
         """Say which answers are further off than their targets allow, where they were to be given out all the same."""

@@ -20,8 +20,8 @@ from penstock.spark.store.folder import folder_at
 LOGGER = logging.getLogger(__name__)
 
 TABLE = "gaps"
-# At a start nothing else runs yet. Beside a running query a recount is kept short, and lasts at most half of the time.
-AT_START_SECONDS, BESIDE_SECONDS = 120.0, 15.0
+# Beside a running query a recount is kept short, and recounts take at most half of the time.
+BESIDE_SECONDS = 15.0
 TRIES = 3
 NAMED_AT_MOST = 1_000
 # What waits for a disk that is full. Beyond that, batches are counted again when there is room.
@@ -104,7 +104,7 @@ class Gaps:
             self.name(gone[0], gone[1], f"{reason}, and Spark has dropped the offsets to count again from")
         planned = set(self._planner.log.batch_ids())
         # A batch without a plan is one without rows: Spark skips the subquery.
-        for batch_id in planned.intersection(committed).intersection(listed):
+        for batch_id in self.ledger.missing(planned.intersection(committed).intersection(listed)):
             self._waiting.setdefault(batch_id, reason)
 
     def name(self, first: int, last: int, reason: str) -> None:
@@ -114,12 +114,11 @@ class Gaps:
         self._named = _with(gap, self._named)
         self._fresh = _with(gap, self._fresh)
 
-    def close(self, *, at_start: bool = False) -> Iterator[tuple[Batch, Counts]]:
-        """Count batches again and give what was counted: all at a start, else one, if it is its turn."""
-        seconds = AT_START_SECONDS if at_start else BESIDE_SECONDS
+    def close(self, *, every: bool = False, seconds: float = BESIDE_SECONDS) -> Iterator[tuple[Batch, Counts]]:
+        """Count batches again and give what was counted: one, if it is its turn, or every one that waits."""
         for batch_id in sorted(self._waiting):
             began_at = time.monotonic()
-            if not at_start and began_at < self._not_before:
+            if not every and began_at < self._not_before:
                 return
             found = self._try(batch_id, seconds)
             ended_at = time.monotonic()
@@ -127,7 +126,7 @@ class Gaps:
             if found is not None:
                 self._forget(batch_id)
                 yield found
-            if not at_start:
+            if not every:
                 return
 
     def save(self, lease: Lease) -> None:
