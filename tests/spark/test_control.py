@@ -12,7 +12,6 @@ import pytest
 import penstock as ps
 from penstock.control.controller import Controller
 from penstock.control.governor import Decision
-from penstock.control.guidance import Guidance
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run import control as controls
 from penstock.spark.run import gaps as gaps_module
@@ -483,4 +482,8 @@ def test_a_good_end_is_noted_and_lets_the_next_driver_start_at_once(job):
     job.control.end()
     assert job.log.guidance() == replace(job.log.guidance(), stopped=True, epoch=1)
     assert json.loads((job.log.path / "epochs" / "1.json").read_text())["released"]
-    assert isinstance(job.log.guidance(), Guidance)
+    later = Job(job.path)
+    later.begin()
+    known = later.log.guidance()
+    assert (known.stopped, known.epoch) == (False, 2)
+    assert known.tuples_per_unit == job.log.guidance().tuples_per_unit

@@ -276,7 +276,8 @@ class Control:
         self._published_at = time.monotonic()
         if "learning" in self._troubles:
             return
-        known = replace(self._costs.known, catch_up=self._catch_up, epoch=self.lease.epoch)
+        # What an earlier run has learned says, too, that it has ended.
+        known = replace(self._costs.known, catch_up=self._catch_up, epoch=self.lease.epoch, stopped=False)
         for learner in self.learners.values():
             known = learner.guidance(known)
         self._planner.log.publish(known)
