@@ -54,7 +54,7 @@ def _digest(text: Column, rounds: int) -> Column:
 
 def run_policy(
     spark: SparkSession, shedding: str, path: Path, arrivals: Arrivals, *, most_batches: int = 10**9
-) -> ps.NetworkRun:
+) -> ps.Run:
     """Run one policy over the timetable, or for some batches."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         network = ps.Network(checkpoint=folder, latency_seconds=TARGET_SECONDS, shedding=shedding)  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def run_policy(
 def capacity_tuples_per_second(spark: SparkSession, path: Path) -> float:
     """Rows a second that fit in batches of half the target, from the costs that a run without shedding learns."""
     swaying = Arrivals.of(*((3.0, rate) for _ in range(int(MEASURED_SECONDS / 6)) for rate in (1_000, 5_000)))
-    cost = run_policy(spark, "none", path, swaying, most_batches=MEASURED_BATCHES).learned_cost
+    cost = run_policy(spark, "none", path, swaying, most_batches=MEASURED_BATCHES).network.learned_cost
     if cost is None:
         raise RuntimeError(
             f"no costs were learned in {MEASURED_SECONDS:g} s: the machine is too slow for this benchmark"
@@ -110,8 +110,8 @@ def networks(spark: SparkSession, progress: Progress) -> list[Table]:
     return [summary, detail]
 
 
-def _report(name: str, run: ps.NetworkRun, summary: Table, detail: Table, *, first: bool) -> None:
-    done = [b for b in run.network_batches if b.batch.offered]
+def _report(name: str, run: ps.Run, summary: Table, detail: Table, *, first: bool) -> None:
+    done = [b for b in run.network.batches if b.batch.offered]
     # Under load: batches that were put together while the step lasted, once costs were told apart.
     began = (done[0].batch.started_at or 0.0) + CALM_SECONDS
     loaded = [b for b in done if SETTLING_SECONDS <= (b.batch.started_at or 0.0) - began <= STEP_SECONDS] or done[-1:]

@@ -17,7 +17,9 @@ from benchmarks import switches as faults
 from benchmarks.soak_plan import GRACE_SECONDS, TARGET_SECONDS, timetable
 from penstock.control.controller import Controller
 from penstock.demo.bursty import bursty_stream
+from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import SHORT_BATCHES
+from penstock.spark.store.paths import place
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SPECULATION = {
@@ -105,7 +107,7 @@ def main(folder: str) -> None:
     writer = windows.writeStream.format("parquet").option("path", f"{folder}/clicks").trigger(processingTime="1 second")
     with shedder.start(writer) as run:
         for _ in run.watch():
-            offered = sum(batch.offered for batch in run._ledger.batches())
+            offered = sum(batch.offered for batch in Ledger(place(run.ledger_path)).batches())
             if offered >= arrivals.total_tuples:
                 break
     spark.stop()

@@ -40,12 +40,12 @@ def main(seconds: float = 12.0, burst: float = 60_000) -> None:
             offered = 0
             for batch in run.watch():
                 offered += batch.offered
-                shares = "  ".join(f"{name} {output.delivered:.0%}" for name, output in run.outputs.items())
+                shares = "  ".join(f"{name} {output.delivered:.0%}" for name, output in run.network.outputs.items())
                 print(f"{batch.batch_id:3d}  offered {batch.offered:7,}  {shares}  | {batch.reason}")
                 if offered >= timetable.total_tuples:
                     break
         print(run.status)
-        print(f"drops of the last batch: {run.network_batches[-1].plan.describe()}")
+        print(f"drops of the last batch: {run.network.batches[-1].plan.describe()}")
         answers = spark.read.parquet(f"{folder}/answers")
         network.windows(answers, "revenue by campaign").orderBy("start", F.desc("total")).show(5, truncate=False)
     spark.stop()

@@ -21,7 +21,8 @@ from lab.streams.timetable import release, timetable_stream
 from penstock.model.batch import Batch
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.daemon import SETTINGS
-from penstock.spark.operator import OperatorRun, operator
+from penstock.spark.operator import operator
+from penstock.spark.run.handle import Run
 from penstock.spark.run.progress import read_progress
 from penstock.spark.session import local_session
 
@@ -85,7 +86,7 @@ def side_by_side(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
         epoch = time.time() + 1.0
-        runs: dict[str, OperatorRun] = {}
+        runs: dict[str, Run] = {}
         for name, policy in policies.items():
             events = timetable_stream(spark, timetable, epoch=epoch)
             runs[name] = _started(events, policy, folder / str(len(runs)), latency_seconds)
@@ -108,20 +109,20 @@ def side_by_side(
     return traces
 
 
-def _warm(runs: Mapping[str, OperatorRun], plain: StreamingQuery, batches: int) -> bool:
+def _warm(runs: Mapping[str, Run], plain: StreamingQuery, batches: int) -> bool:
     """Whether every query has finished the batches in which workers start and first costs are learned."""
     return plain.lastProgress is not None and all(
         sum(batch.offered > 0 for batch in run.batches) >= batches for run in runs.values()
     )
 
 
-def _check(runs: Mapping[str, OperatorRun]) -> None:
+def _check(runs: Mapping[str, Run]) -> None:
     """Wait a little; a query that has failed raises here, instead of leaving the others to run on without it."""
     for run in runs.values():
         run.await_termination(0.1)
 
 
-def _started(events: DataFrame, policy: TuplePolicy, checkpoint: Path, latency_seconds: float) -> OperatorRun:
+def _started(events: DataFrame, policy: TuplePolicy, checkpoint: Path, latency_seconds: float) -> Run:
     worker = operator(
         execute, key="key", returns="id BIGINT", latency=latency_seconds, checkpoint=str(checkpoint), arrival="arrived",
         policy=policy, true_cost="cost_seconds",
@@ -153,10 +154,10 @@ def _trace(batches: list[Batch], epoch: float) -> Trace:
     )
 
 
-def _partition_traces(name: str, run: OperatorRun, epoch: float) -> dict[str, Trace]:
+def _partition_traces(name: str, run: Run, epoch: float) -> dict[str, Trace]:
     """Trace each partition of a query that has several."""
     rows: dict[int, list[tuple[float, ...]]] = {}
-    reports = run.reports
+    reports = run.operator.reports
     for batch in run.batches:
         for report in reports.get(batch.batch_id, ()):
             if report.arrived_at is not None and batch.committed_at is not None:

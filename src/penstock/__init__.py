@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.model.errors import (
         EnvironmentMissingError,
         InvalidInputError,
+        LeaseLostError,
         NotSupportedError,
         OperatorError,
         PenstockError,
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
     from penstock.spark.judge.sampling import compound_key
     from penstock.spark.network import Network
     from penstock.spark.network_stream import Stream
-    from penstock.spark.operator import Operator, OperatorRun, operator
+    from penstock.spark.operator import Operator, operator
     from penstock.spark.run.handle import Run, Status
-    from penstock.spark.run.network import NetworkRun
     from penstock.spark.run.network_counts import OutputStatus
     from penstock.spark.session import local_session
     from penstock.spark.shed import Shedder, shed
@@ -69,6 +69,7 @@ __all__ = [
     "KeepAll",
     "LatencyGraph",
     "Learning",
+    "LeaseLostError",
     "LeastError",
     "Load",
     "LoadAware",
@@ -78,11 +79,9 @@ __all__ = [
     "Network",
     "NetworkBackfilled",
     "NetworkPlan",
-    "NetworkRun",
     "NotSupportedError",
     "Operator",
     "OperatorError",
-    "OperatorRun",
     "OutputStatus",
     "PenstockError",
     "Plan",
@@ -139,6 +138,7 @@ _HOMES = {
     "KeepAll": "penstock.policy.baseline",
     "LatencyGraph": "penstock.model.quality",
     "Learning": "penstock.policy.load_aware",
+    "LeaseLostError": "penstock.model.errors",
     "LeastError": "penstock.policy.least_error",
     "Load": "penstock.model.load",
     "LoadAware": "penstock.policy.load_aware",
@@ -148,11 +148,9 @@ _HOMES = {
     "Network": "penstock.spark.network",
     "NetworkPlan": "penstock.model.network_plan",
     "NetworkBackfilled": "penstock.spark.backfill.result",
-    "NetworkRun": "penstock.spark.run.network",
     "NotSupportedError": "penstock.model.errors",
     "Operator": "penstock.spark.operator",
     "OperatorError": "penstock.model.errors",
-    "OperatorRun": "penstock.spark.operator",
     "OutputStatus": "penstock.spark.run.network_counts",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",

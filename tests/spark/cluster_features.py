@@ -76,7 +76,7 @@ def network(spark: SparkSession, folder: str) -> object:
     dear(planner_of(built).log.path, seconds_per_tuple=2e-3)
     run = built.start(built.answers().writeStream.format("parquet").option("path", f"{folder}/out"))
     finish(run, 4)  # the first window is closed by the third batch
-    arcs = [[arc.offered, arc.kept, arc.shed] for batch in run.network_batches for arc in batch.arcs]
+    arcs = [[arc.offered, arc.kept, arc.shed] for batch in run.network.batches for arc in batch.arcs]
     outputs = spark.read.parquet(f"{folder}/out").select("output").distinct().collect()
     return {"arcs": arcs, "outputs": sorted(row.output for row in outputs)}
 

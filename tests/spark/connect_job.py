@@ -84,12 +84,12 @@ def network(spark: SparkSession, folder: str) -> dict[str, object]:
     six_outputs(built, events(spark), costly_map=True)
     overloaded(built, seconds_per_tuple=3.0 / ROWS)
     run = run_batches(built, f"{folder}/network-out", 7)
-    arcs = [arc for batch in run.network_batches for arc in batch.arcs]
+    arcs = [arc for batch in run.network.batches for arc in batch.arcs]
     answers = spark.read.parquet(f"{folder}/network-out")
     window = built.windows(answers, "counts").where("start = timestamp_seconds(10)").first()
     return {
         "outputs": sorted(row.output for row in answers.select("output").distinct().collect()),
-        "first batch": sum(arc.shed for arc in run.network_batches[0].arcs),
+        "first batch": sum(arc.shed for arc in run.network.batches[0].arcs),
         "balanced": all(arc.offered == arc.kept + arc.shed for arc in arcs),
         "window": [window["count"], window.count_error],
     }

@@ -14,7 +14,7 @@ from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.plan.log import SAMPLING, PlanLog
-from penstock.spark.run.ledger import Ledger
+from penstock.spark.run.ledger import Entries
 from penstock.spark.store.folder import remove_tree
 from penstock.spark.store.paths import StorePath, place
 
@@ -53,12 +53,20 @@ def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -
     )
 
 
-def forget_last(ledger: Ledger, count: int) -> None:
+def forget_last(ledger: Entries, count: int) -> None:
     """Take the last entries out of a ledger, as if the driver had been killed before they were made."""
-    kept = list(ledger.batches())[:-count]
+    _hold_only(ledger, list(ledger.batches())[:-count])
+
+
+def forget_from(ledger: Entries, batch_id: int) -> None:
+    """Take the entries of a batch, and of those after it, out of a ledger."""
+    _hold_only(ledger, [entry for entry in ledger.batches() if entry.batch_id < batch_id])
+
+
+def _hold_only(ledger: Entries, entries: list) -> None:
     remove_tree(ledger.path)
-    for batch in kept:
-        ledger.append(batch)
+    for entry in entries:
+        type(ledger)(ledger.path).append(entry)
 
 
 def finish_batches(run: ps.Run, count: int) -> list[ps.Batch]:

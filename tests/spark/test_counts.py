@@ -117,7 +117,7 @@ def test_arcs_of_a_network_count_what_is_missing_at_the_end(spark, checkpoint, t
     files = [str(file) for file in committed_files(out)]
     survivors = spark.read.parquet(*files).select(F.get_json_object("row", "$.value").cast("long").alias("value"))
     values = [row.value for row in survivors.collect()]
-    told = [{count.arc: count for count in done.arcs} for done in run.network_batches]
+    told = [{count.arc: count for count in done.arcs} for done in run.network.batches]
     assert len(arcs) >= 2
     assert [counts[arcs[-1]].kept for counts in told] == of_batch(values, batches)
     assert [sum(counts[arc].shed for arc in arcs) for counts in told] == missing(spark, batches, values)

@@ -111,6 +111,6 @@ def test_operators_and_networks_keep_their_logs_in_hdfs_too(spark, in_hdfs):
     source.filter("even", F.col("value") % 2 == 0).output("halves", columns=["value"])
     run = network.start(network.answers().writeStream.format("noop"))
     finish_batches(run, 2)
-    arcs = run.arc_ledger().select("batch_id", F.explode("arcs")).collect()
+    arcs = run.network.arc_ledger().select("batch_id", F.explode("arcs")).collect()
     assert {row.batch_id for row in arcs} >= {0, 1}
     assert all(row.value.offered == row.value.kept + row.value.shed for row in arcs)

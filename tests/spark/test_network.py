@@ -57,7 +57,7 @@ def six_outputs(network: ps.Network, frame, *, counting=None, costly_map=False) 
     forward.output("pairs out", columns=["id", "right_id"], importance=0.5)
 
 
-def run_batches(network: ps.Network, path, count: int) -> ps.NetworkRun:
+def run_batches(network: ps.Network, path, count: int) -> ps.Run:
     run = network.start(network.answers().writeStream.format("parquet").option("path", str(path)))
     watched = run.watch()
     for _ in range(count):
@@ -131,18 +131,18 @@ def test_the_source_is_scanned_once_and_a_shared_operator_runs_once_per_tuple(un
     # The query may have been stopped in the middle of one batch more.
     assert offered <= called <= offered + ROWS
     assert all(progress["numInputRows"] in (0, ROWS) for progress in run.query.recentProgress)
-    assert all(batch.operator_tuples["shared"] == ROWS for batch in run.network_batches)
+    assert all(batch.operator_tuples["shared"] == ROWS for batch in run.network.batches)
 
 
 def test_statistics_are_learned_from_counts_and_outputs_say_that_they_got_all(unshed):
     _, run, _, _ = unshed
-    learned = {operator.name: operator for operator in run.statistics.operators}
+    learned = {operator.name: operator for operator in run.network.statistics.operators}
     assert learned["shared"].selectivity == pytest.approx(5 / 7, abs=0.01)
     assert learned["second"].selectivity == pytest.approx(1 / 5, abs=0.02)
     assert learned["upper"].selectivity == pytest.approx(1 / 2, abs=0.05)
     assert all(operator.seconds_per_tuple > 0 for operator in learned.values())
-    assert all(output.delivered == 1.0 for output in run.outputs.values())
-    assert run.outputs["sums"].utility == 1.0
+    assert all(output.delivered == 1.0 for output in run.network.outputs.values())
+    assert run.network.outputs["sums"].utility == 1.0
     assert run._repr_html_().count("<svg") == 1 + 5
 
 
@@ -173,10 +173,10 @@ def test_drops_appear_without_a_restart_are_counted_on_every_arc_and_weights_mak
     run.stop()
     assert first.keep < 0.7
     assert "load 1.20 > headroom 0.80" in first.reason
-    done = run.network_batches
+    done = run.network.batches
     assert any(arc.shed > 0 for arc in done[0].arcs)
     assert all(arc.offered == arc.kept + arc.shed >= arc.kept >= 0 for batch in done for arc in batch.arcs)
-    entered = run.arc_ledger().orderBy("batch_id").collect()
+    entered = run.network.arc_ledger().orderBy("batch_id").collect()
     assert [row.batch_id for row in entered] == [batch.batch.batch_id for batch in done]
     for row, batch in zip(entered, done, strict=True):
         assert {arc: counts.shed for arc, counts in row.arcs.items()} == {arc_name(a.arc): a.shed for a in batch.arcs}
@@ -209,9 +209,9 @@ def test_shedding_ends_when_the_load_fits_again(spark, checkpoint, tmp_path, she
     run.stop()
     assert run.batches[0].keep < 1
     assert run.batches[-1].keep == 1
-    dropped = run.network_batches[0].plan.drops
+    dropped = run.network.batches[0].plan.drops
     assert set(dropped) == {("", "events")} if shedding == "uniform" else dropped
-    assert run.network_batches[-1].plan.drops == {}
+    assert run.network.batches[-1].plan.drops == {}
 
 
 def test_a_target_for_the_error_is_learned_as_a_loss_graph_and_windows_are_held_to_it(spark, checkpoint, tmp_path):
@@ -223,7 +223,7 @@ def test_a_target_for_the_error_is_learned_as_a_loss_graph_and_windows_are_held_
     source.aggregate("counted", window_seconds=2, seconds_per_tuple=1e-4).output("counts", error=strict)
     overloaded(network, seconds_per_tuple=6.0 / ROWS)  # 6 s of work in 2.5 s at headroom 0.8
     run = run_batches(network, tmp_path / "out", 7)
-    learned = {output.name: output.loss for output in run.statistics.outputs}
+    learned = {output.name: output.loss for output in run.network.statistics.outputs}
     # A fifth off at 95 % takes some hundred rows of thousands; a ten-thousandth takes them all.
     assert learned["sums"].points[1][0] < 0.5
     assert learned["counts"].points[1][0] > 0.95
@@ -247,7 +247,7 @@ def test_latency_graphs_choose_the_target(spark, checkpoint, tmp_path):
     source.filter("few", F.col("kind") == 0).output("few rows", columns=["id"], latency=patient)
     source.filter("more", F.col("kind") == 1).output("more rows", columns=["id"], latency=hasty)
     run = run_batches(network, tmp_path / "out", 7)
-    assert run.latency_seconds == pytest.approx(60)
+    assert run.network.latency_seconds == pytest.approx(60)
 
 
 def test_a_second_source_joins_and_unites_with_the_first(spark, checkpoint, tmp_path):
@@ -258,7 +258,7 @@ def test_a_second_source_joins_and_unites_with_the_first(spark, checkpoint, tmp_
     one.join("j", other, on="id", within_seconds=0.5).output("joined", columns=["id", "right_kind"])
     run = run_batches(network, tmp_path / "out", 3)
     answers = spark.read.parquet(str(tmp_path / "out"))
-    assert {operator.name for operator in run.statistics.operators} == {"a", "u", "j"}
+    assert {operator.name for operator in run.network.statistics.operators} == {"a", "u", "j"}
     first = answers.where("output = 'united'").count()
     assert first >= 3 * (100 + 350)
     joined = answers.where("output = 'joined'").select(F.from_json("row", "id LONG, right_kind LONG").alias("r"))

@@ -75,7 +75,7 @@ DROPS = {
 
 def arc_ledger(run):
     """Rows dropped by batch and arc, where there were any."""
-    rows = run.arc_ledger().collect()
+    rows = run.network.arc_ledger().collect()
     return {(row.batch_id, arc): counts.shed for row in rows for arc, counts in row.arcs.items() if counts.shed}
 
 
@@ -263,7 +263,8 @@ def test_a_batch_that_is_gone_stops_no_other_and_its_panes_and_rows_stay_as_they
         probe_tuples=10**9,
         spill=ps.Spill(str(tmp_path / "spill"), rows="all"),
     )
-    source = network.source("events", events(spark, rows_per_batch=100), row_id="id", event_time="at")
+    few = events(spark, rows_per_batch=100)
+    source = network.source("events", few, row_id="id", event_time="at", watermark="0 seconds")
     ones = source.filter("ones", F.col("kind") < 5)
     ones.output("rows", columns=["id"])
     ones.aggregate("counted", window_seconds=2).output("counts")

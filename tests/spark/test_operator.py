@@ -130,7 +130,7 @@ def test_density_keeps_the_cheap_and_learns_which_they_are(spark, checkpoint, tm
     assert sum(batch.shed for batch in batches[3:8]) > 50
     assert cheap > 2 * (len(late) - cheap)
     assert set(late.values()) <= {1.0, 10.0}
-    even, odd = run._workshop.pair.estimate(np.array([item_of("0"), item_of("1")], dtype=np.uint64))
+    even, odd = run.operator.workshop.pair.estimate(np.array([item_of("0"), item_of("1")], dtype=np.uint64))
     assert even > 3 * odd
 
 
@@ -148,7 +148,7 @@ def test_two_partitions_have_two_backlogs_and_only_the_loaded_one_sheds(spark, c
     light = sum(row.double for row in written)
     assert light == 3 * ROWS // 2
     assert len(written) - light == sum(batch.kept for batch in batches[3:6]) - light < light
-    assert set(run._workshop.learned().partitions) == {0, 1}
+    assert set(run.operator.workshop.learned().partitions) == {0, 1}
 
 
 def test_a_replayed_batch_sheds_the_same_rows_although_costs_are_known_better_by_then(spark, checkpoint, tmp_path):
@@ -215,7 +215,7 @@ def test_an_operator_that_returns_nothing_at_all_still_counts_and_learns(spark, 
     batches = finish_batches(run, 2)
 
     assert all(batch.kept == ROWS for batch in batches[:2])
-    assert run._workshop.pair.executed >= 2 * ROWS
+    assert run.operator.workshop.pair.executed >= 2 * ROWS
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_null_keys_are_one_key_and_null_times_do_no_harm(spark, checkpoint, tmp_
     batches = finish_batches(run, 3)
 
     assert all(batch.offered == batch.kept + batch.shed == ROWS for batch in batches)
-    assert run._workshop.pair.counts(np.array([NULL_ITEM], dtype=np.uint64))[0] > 0
+    assert run.operator.workshop.pair.counts(np.array([NULL_ITEM], dtype=np.uint64))[0] > 0
 
 
 def test_a_batchwise_operator_gets_slices_with_their_weights(spark, checkpoint, tmp_path):
@@ -261,7 +261,7 @@ def test_a_batchwise_operator_gets_slices_with_their_weights(spark, checkpoint, 
     written = by_batch(rows_of(tmp_path / "out"))
     assert len(written[0]) == ROWS - 16  # the first slice of one partition was answered with nothing
     assert all(len(written.get(batch.batch_id, ())) == batch.kept for batch in batches[1:3])
-    assert run._workshop.pair.executed > 0
+    assert run.operator.workshop.pair.executed > 0
 
 
 def test_a_batchwise_operator_must_keep_rows_or_weights(spark, checkpoint, tmp_path):

@@ -15,7 +15,7 @@ from penstock.cli import main
 from penstock.control.governor import Decision
 from penstock.model.errors import OperatorError
 from penstock.model.plan import Plan
-from penstock.spark.run import handle as runtime
+from penstock.spark.run import control
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill import writer as spillwriter
 from penstock.spark.spill.folder import SpillFolder
@@ -265,7 +265,7 @@ def _task_of(worker, spill):
 
 
 def test_old_batches_leave_the_spill_of_an_operator(spark, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "PRUNE_EVERY_BATCHES", 1)
+    monkeypatch.setattr(control, "PRUNE_EVERY_BATCHES", 1)
     operator = operating(checkpoint, ps.Spill(str(tmp_path / "spill"), rows="all", keep_batches=2), latency=60)
     batches = run_some(spark, operator, tmp_path / "out", 4)
     kept = {row.batch for row in operator.spilled().select("batch").distinct().collect()}

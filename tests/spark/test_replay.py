@@ -11,8 +11,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.work_planner import WorkPlanner
-from penstock.spark.run.ledger import Ledger
-from tests.spark.streams import always_shedding, finish_batches, numbers
+from penstock.spark.run.ledger import ArcLedger, Ledger
+from tests.spark.streams import always_shedding, finish_batches, forget_from, numbers
 from tests.spark.test_network import ROWS as EVENTS
 from tests.spark.test_network import events, overloaded, run_batches
 from tests.spark.test_operator import ROWS as CALLS
@@ -42,9 +42,8 @@ def rewind(checkpoint, name, batch_id):
             number = file.name.removeprefix(".").removesuffix(".crc").removesuffix(".json")
             if number.isdigit() and int(number) >= first:
                 file.unlink()
-    for file in [*own.glob("ledger/*.jsonl"), *own.glob("arcs/*.jsonl")]:
-        lines = [line for line in file.read_text().splitlines(True) if json.loads(line)["batch_id"] < batch_id]
-        file.write_text("".join(lines))
+    forget_from(Ledger(own / "ledger"), batch_id)
+    forget_from(ArcLedger(own / "arcs"), batch_id)
 
 
 def keyed(spark):

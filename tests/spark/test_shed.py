@@ -285,7 +285,7 @@ def test_the_ledger_holds_every_committed_batch(spark, checkpoint):
 
 
 def test_plans_are_pruned_with_sparks_own_log(spark, checkpoint, monkeypatch):
-    monkeypatch.setattr("penstock.spark.run.handle.PRUNE_EVERY_BATCHES", 5)
+    monkeypatch.setattr("penstock.spark.run.control.PRUNE_EVERY_BATCHES", 5)
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "3")
     try:
         shedder = always_shedding(checkpoint, ps.Uniform(keep=0.5))

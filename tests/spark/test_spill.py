@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
 from penstock.spark.judge.sampling import row_hash, threshold_of
-from penstock.spark.run import handle as runtime
+from penstock.spark.run import control
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers, stage_of
 from tests.spark.test_backfill import a_second, all_rows, answers
 from tests.spark.test_recovery import ledger_of, uncommit
@@ -231,7 +231,7 @@ def test_a_spill_that_cannot_be_written_stops_the_query_and_nothing_is_lost(spar
 
 
 def test_old_batches_leave_the_spill_and_that_is_counted(spark, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "PRUNE_EVERY_BATCHES", 1)
+    monkeypatch.setattr(control, "PRUNE_EVERY_BATCHES", 1)
     shedder = shedding(checkpoint, ps.Spill(str(tmp_path / "spill"), rows="all", keep_batches=2))
     batches = run_some(shedder, numbers(spark, rows_per_batch=100), 5)
     kept = {row.batch for row in shedder.spilled().select("batch").distinct().collect()}

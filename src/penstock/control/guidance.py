@@ -53,6 +53,8 @@ class Guidance:
         Whether the run only takes in what waits already, and then ends: there is no latency to hold.
     stopped
         Whether the run came to an orderly end. No plan may rest on this guidance any more.
+    epoch
+        Of which driver it is: each one that starts on a checkpoint has a higher number than those before.
     """
 
     published_at: float
@@ -70,6 +72,7 @@ class Guidance:
     table: TableInForce | None = None
     catch_up: bool = False
     stopped: bool = False
+    epoch: int = 0
 
     @property
     def cost(self) -> Cost | None:

@@ -17,6 +17,10 @@ class PlanLogError(PenstockError):
     """The plan log or the ledger on disk cannot be trusted."""
 
 
+class LeaseLostError(PlanLogError):
+    """Another driver has taken the checkpoint over; this one has stopped, and is not to be started again."""
+
+
 class StoreError(PenstockError, OSError):
     """A store beyond the local disk is not reached, or refuses what it is asked."""
 

@@ -20,7 +20,7 @@ from penstock.spark.store.paths import StorePath, place
 if TYPE_CHECKING:
     from penstock.spark.backfill.reach import Moment
     from penstock.spark.backfill.result import NetworkBackfilled
-    from penstock.spark.run.network import NetworkRun
+    from penstock.spark.run.handle import Run
 
 Shedding = Literal["random", "semantic", "uniform", "none"]
 SHEDDING: tuple[Shedding, ...] = ("random", "semantic", "uniform", "none")
@@ -259,7 +259,7 @@ class Network:
 
         return backfill_network(self, into=into, since=since, until=until)
 
-    def start(self, writer: DataStreamWriter) -> NetworkRun:
+    def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on :meth:`answers`, and control it."""
         from penstock.spark.run.network import start_network
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -15,11 +14,9 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.control.guidance import Guidance
 from penstock.control.target import Target
 from penstock.control.workplan import RowRule
-from penstock.control.workshop import PartitionReport, Workshop
-from penstock.model.batch import Batch
+from penstock.control.workshop import Workshop
 from penstock.model.errors import InvalidInputError
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
@@ -28,10 +25,10 @@ from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.result import Backfilled
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.work import WorkMarks
-from penstock.spark.plan.work_planner import WorkPlanner, get_sketch, put_sketch
-from penstock.spark.run.handle import LOGGER, Run, own_error
-from penstock.spark.run.progress import Progress
-from penstock.spark.run.recount import close_gaps
+from penstock.spark.plan.work_planner import WorkPlanner
+from penstock.spark.run.handle import Run, own_error, start_run
+from penstock.spark.run.operator_learner import OperatorLearner
+from penstock.spark.run.recount import StreamRecount
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.spilling import Spilling
@@ -39,7 +36,7 @@ from penstock.spark.spill.writer import Part
 from penstock.spark.store.paths import StorePath, place
 from penstock.spark.work.calls import FAIL, SKIP, Calling
 from penstock.spark.work.columns import Columns
-from penstock.spark.work.task import REPORT, WorkTask, read_report
+from penstock.spark.work.task import REPORT, WorkTask
 
 REMEMBERED_REPORTS = 1_000
 
@@ -197,21 +194,22 @@ class Operator(Spilling):
         counted = reported.observe(self._planner.name, *running.counts(reported))
         return counted.where(F.col(REPORT).isNull()).drop(REPORT)
 
-    def start(self, writer: DataStreamWriter) -> OperatorRun:
+    def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on the results, and control it; the writer gets the operator's checkpoint."""
         if self._events is None:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
         events, planner = self._events, self._planner
         planner.log.verify()
-        tidy = self._tidying()
         pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._seed}
         planner.log.pin_sampling({**pinned, "salt": planner.log.salt()})
-        return OperatorRun(
+        recount = StreamRecount(events=events, planner=planner, marking=self._marks())  # type: ignore[arg-type]
+        return start_run(
             spark=events.sparkSession,
             writer=writer,
             planner=planner,
-            close_gaps=partial(close_gaps, events=events, planner=planner, marking=self._marks()),  # type: ignore[arg-type]
-            tidy=tidy,
+            recount=recount,
+            compose=lambda costs: {"costs": costs, "operator": OperatorLearner(planner)},
+            tidy=self._tidying(),
         )
 
     def backfill(
@@ -262,55 +260,6 @@ class Operator(Spilling):
         stage = stage_seed(self._planner.log.salt(), seed=self._seed)
         task = WorkTask(calling=calling, planner=self._planner, stage=stage, execute=False)
         return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, `{weight}` DOUBLE")
-
-
-class OperatorRun(Run):
-    """A started operator under control: a :class:`~penstock.spark.run.handle.Run` that also learns costs."""
-
-    _planner: WorkPlanner
-
-    def __init__(self, *, planner: WorkPlanner, **options: Any) -> None:
-        earlier = planner.log.guidance()
-        resume = earlier.work if earlier is not None else None
-        self._workshop = Workshop(
-            planner.rule.policy,
-            planner.rule.constraint,
-            resume=resume,
-            pair=get_sketch(planner.log, resume.sketch if resume is not None else None),
-        )
-        self._reports: dict[int, list[PartitionReport]] = {}
-        super().__init__(planner=planner, **options)
-
-    @property
-    def reports(self) -> dict[int, list[PartitionReport]]:
-        """What each partition did, by batch id; the last batches of this run."""
-        with self._changed:
-            return dict(self._reports)
-
-    def _learn(self, batch: Batch, progress: Progress) -> None:
-        super()._learn(batch, progress)
-        if self._failure is not None:
-            return
-        try:
-            self._take_reports(batch, progress)
-        except Exception as failure:
-            # The query goes on with the last plan's costs, then keeps all; status says so.
-            self._failure = failure
-            LOGGER.error("%s", self.status.note, exc_info=failure)
-
-    def _take_reports(self, batch: Batch, progress: Progress) -> None:
-        decision = self._planner.log.decision(batch.batch_id)
-        states = (progress.observed.get(self._planner.name) or {}).get("states") or ()
-        reports = [read_report(state) for state in states]
-        with self._changed:
-            self._reports[batch.batch_id] = reports
-            self._reports.pop(batch.batch_id - REMEMBERED_REPORTS, None)
-        if decision is not None:
-            self._workshop.learn(reports, decision, duration_seconds=progress.duration_seconds)
-
-    def _guidance(self) -> Guidance:
-        sketch = put_sketch(self._planner.log, self._workshop.pair)
-        return replace(super()._guidance(), work=self._workshop.learned(sketch=sketch))
 
 
 def _returned(returns: str, weight: str) -> pa.Schema:

@@ -27,8 +27,8 @@ from penstock.spark.judge.shed import ShedMarks
 from penstock.spark.names import names_of
 from penstock.spark.plan.column import PlanColumns, plan_columns
 from penstock.spark.plan.planner import ShedPlanner
-from penstock.spark.run.handle import Run
-from penstock.spark.run.recount import close_gaps
+from penstock.spark.run.handle import Run, start_run
+from penstock.spark.run.recount import StreamRecount
 from penstock.spark.sources.kafka import KafkaSource
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.spilling import Spilling
@@ -353,11 +353,11 @@ class Shedder(Spilling):
                 "weight": marking.weight,
             }
         )
-        return Run(
+        return start_run(
             spark=events.sparkSession,
             writer=writer,
             planner=self._planner,
-            close_gaps=partial(close_gaps, events=events, planner=self._planner, marking=self._marking),
+            recount=StreamRecount(events=events, planner=self._planner, marking=marking),
             tidy=tidy,
         )
 

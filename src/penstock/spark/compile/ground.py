@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from penstock.spark.compile.layout import Layout, planner_of
 from penstock.spark.compile.stages import PLAN
@@ -33,7 +33,7 @@ class Ground:
     with_plan
         Adds the column with the plan; asked for the rows of the sources, and again below joins.
     observe
-        Whether stages count what passes.
+        Counts what passes a stage, under its name; None where nobody wants to know.
     spill
         Where stages store what they drop; None for nowhere.
     only
@@ -44,7 +44,7 @@ class Ground:
 
     frames: Mapping[str, DataFrame]
     with_plan: Callable[[DataFrame], DataFrame]
-    observe: bool = False
+    observe: Callable[[DataFrame, str, Sequence[Column]], DataFrame] | None = None
     spill: StageSpill | None = None
     only: Callable[[DataFrame], DataFrame] = everything
     hidden: frozenset[str] = frozenset()
@@ -60,6 +60,6 @@ def streaming_ground(network: Network, layout: Layout) -> Ground:
     return Ground(
         frames={name: source.frame for name, source in network.steps.sources.items()},
         with_plan=with_plan,
-        observe=True,
+        observe=lambda frame, name, metrics: frame.observe(name, *metrics),
         spill=stage_spill(network, layout),
     )

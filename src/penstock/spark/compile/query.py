@@ -42,6 +42,11 @@ def compile_network(network: Network, ground: Ground | None = None) -> DataFrame
     return _answers(frame, network, layout, ground)
 
 
+def passed_rows(network: Network, ground: Ground) -> DataFrame:
+    """Pass all stateless operators above joins and windows, and no more: enough to count what was dropped there."""
+    return _stages(network, layout_of(network), ground)
+
+
 def _stages(network: Network, layout: Layout, ground: Ground) -> DataFrame:
     """Pass all stateless operators above joins and windows."""
     frame = ground.with_plan(source_rows(network, layout, ground.frames))
@@ -134,8 +139,10 @@ def _counted(
     """Count what happened in a stage, and store what it dropped, where that is asked for."""
     # Also where nobody wants the counts there is one: Spark pushes filters past the explode that follows, and has lost
     # columns on the way (INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND); past what is observed it pushes nothing.
-    metrics = _metrics(stage, deliveries, level) if ground.observe else [F.count(F.lit(1)).alias("rows")]
-    counted = stage.frame.observe(name, *metrics)
+    if ground.observe is None:
+        counted = stage.frame.observe(name, F.count(F.lit(1)).alias("rows"))
+    else:
+        counted = ground.observe(stage.frame, name, _metrics(stage, deliveries, level))
     return counted if ground.spill is None else spill_stage(counted, stage, ground.spill, level=level)
 
 

@@ -106,6 +106,11 @@ class Entries(ABC, Generic[E]):
             return self.missing(number for numbers in wanted.values() for number in numbers)
         return sorted(found)
 
+    @property
+    def last_id(self) -> int | None:
+        """Id of the newest batch with an entry; None before the first."""
+        return max((segment.last for segment in self._files.holdings()), default=None)
+
     def gaps(self) -> list[range]:
         """Tell which batches between the first and the last entry have none.
 

@@ -113,6 +113,11 @@ class Reporter:
             for arc in self.layout.arcs
         )
 
+    def arcs_in(self, metrics: Mapping[str, Any]) -> tuple[ArcCount, ...]:
+        """Offered and kept on those arcs that the metrics tell of: a recount does not get below joins."""
+        told = {arc for n, arc in enumerate(self.layout.arcs) if f"kept:{n}" in metrics}
+        return tuple(count for count in self.arcs(self.counts(metrics)) if count.arc in told)
+
     def outputs(
         self,
         batch: Batch,

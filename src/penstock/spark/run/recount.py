@@ -8,62 +8,184 @@ judged again: a throw-away query runs just that batch from a copy of the offset 
 from __future__ import annotations
 
 import json
-import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from penstock.control.governor import Decision
 from penstock.model.batch import Batch
 from penstock.model.plan import Plan
+from penstock.spark.compile.ground import Ground
+from penstock.spark.compile.layout import Layout
+from penstock.spark.compile.query import passed_rows
+from penstock.spark.compile.stages import PLAN
 from penstock.spark.judge.each_batch import mark_planned
 from penstock.spark.judge.marking import Marking
+from penstock.spark.names import quoted
+from penstock.spark.plan.network_column import SQL_TYPE, drops_row
+from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.plan.planner import Planner
-from penstock.spark.run.ledger import Ledger
+from penstock.spark.run.learner import Counts
 from penstock.spark.run.progress import row_counts
 from penstock.spark.sources.offsets import read_entry, read_whole, unread_units
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree
 from penstock.spark.store.paths import AnyPath
 
-LOGGER = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from penstock.spark.network import Network
+
 RECOUNT_SECONDS = 120.0
+# In which column a stored row says which stream it is of.
+SOURCE = "__source"
+# What Spark leaves in a folder once all rows are there.
+WRITTEN = "_SUCCESS"
 
 
-def close_gaps(ledger: Ledger, *, events: DataFrame, planner: Planner, marking: Marking) -> list[Batch]:
-    """Enter every committed batch that the ledger lacks, and return those batches."""
-    log = planner.log
-    committed = set(folder_at(planner.checkpoint / "commits").ids())
-    closed = []
-    for batch_id in ledger.missing(committed & set(log.batch_ids())):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRecount:
+    """Counts a batch of a shed stream or an operator again."""
+
+    events: DataFrame
+    planner: Planner
+    marking: Marking
+
+    def __call__(self, batch_id: int, *, seconds: float) -> tuple[Batch, Counts] | None:
+        """Count a committed batch; None if its rows can no longer be read."""
+        log = self.planner.log
         decision = log.decision(batch_id)
         if decision is None:
-            continue
-        counts = planner.counts(batch_id) or _recount(events, planner, marking, decision)
+            return None
+        counts = log.counts(batch_id) or _recount(self.events, self.planner, self.marking, decision, seconds=seconds)
         if counts is None:
-            LOGGER.warning("batch %d was committed, but its rows can no longer be read: it has no entry", batch_id)
-            continue
-        entry = read_entry(planner.checkpoint, batch_id)
-        unread = sum(unread_units(end) for end in entry.sources) if entry else 0
-        batch = Batch(
-            batch_id=batch_id,
-            **row_counts(counts, unread=unread),
-            keep=decision.plan.keep,
-            reason=decision.plan.reason,
-            recounted=True,
+            return None
+        batch = recounted_batch(self.planner, decision, counts)
+        return batch, Counts(name=self.planner.name, observed={self.planner.name: counts})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredCounts:
+    """Finds the counts of a batch whose tasks have stored them before its commit: its rows need not be read again."""
+
+    planner: Planner
+
+    def __call__(self, batch_id: int, *, seconds: float) -> tuple[Batch, Counts] | None:
+        """Find what a committed batch counted; None if it was never planned."""
+        del seconds
+        decision, counts = self.planner.log.decision(batch_id), self.planner.counts(batch_id)
+        if decision is None or counts is None:
+            return None
+        name = self.planner.name
+        return recounted_batch(self.planner, decision, counts), Counts(name=name, observed={name: counts})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkRecount:
+    """Counts a batch of a network again, on all arcs that lie above joins and windows.
+
+    The rows of the batch are stored, and pass the same compiled stages under the logged plan. What lies below a join is
+    left out: its pairs hang on the rows of other batches.
+    """
+
+    network: Network
+    layout: Layout
+    planner: NetworkPlanner
+
+    def __call__(self, batch_id: int, *, seconds: float) -> tuple[Batch, Counts] | None:
+        """Count a committed batch; None if its rows can no longer be read."""
+        decision = self.planner.log.decision(batch_id)
+        if decision is None:
+            return None
+        folder = self.planner.log.path / "recounted"
+        remove_tree(folder)
+        try:
+            events = source_events(self.network)
+            write = StoreRows(batch_id=batch_id, path=str(folder))
+            run_again(
+                events,
+                self.planner,
+                batch_id,
+                write.__call__,
+                done=lambda: folder_at(folder).exists(WRITTEN),
+                seconds=seconds,
+            )
+            if not folder_at(folder).exists(WRITTEN):
+                return None
+            rows = events.sparkSession.read.schema(events.schema).parquet(str(folder))
+            observed = self._count(rows, decision)
+        finally:
+            remove_tree(folder)
+        name = self.planner.name
+        return recounted_batch(self.planner, decision, observed[name]), Counts(name=name, observed=observed)
+
+    def _count(self, rows: DataFrame, decision: Decision) -> dict[str, Mapping[str, Any]]:
+        """Pass rows through the stages of the network, and give what each counts."""
+        counting: dict[str, DataFrame] = {}
+
+        def observe(frame: DataFrame, name: str, metrics: Sequence[Column]) -> DataFrame:
+            counting[name] = frame.agg(*metrics)
+            # See compile.query: past what is observed Spark pushes no filters.
+            return frame.observe(name, F.count(F.lit(1)).alias("rows"))
+
+        planned = F.from_json(
+            F.lit(json.dumps(drops_row(decision, self.layout.arcs, value=self.planner.value))), SQL_TYPE
         )
-        ledger.append(batch)
-        closed.append(batch)
-    return closed
+        ground = Ground(
+            frames={
+                name: rows.where(F.col(SOURCE) == name).select(*map(quoted, source.frame.columns))
+                for name, source in self.network.steps.sources.items()
+            },
+            with_plan=lambda frame: frame.withColumn(PLAN, planned),
+            observe=observe,
+        )
+        passed_rows(self.network, ground)
+        counted = {name: frame.first() for name, frame in counting.items()}
+        return {name: row.asDict() for name, row in counted.items() if row is not None}
 
 
-def _recount(events: DataFrame, planner: Planner, marking: Marking, decision: Decision) -> dict[str, Any] | None:
+def source_events(network: Network) -> DataFrame:
+    """The streams of all sources together, in the order in which Spark logs their offsets."""
+    frames = (source.frame.withColumn(SOURCE, F.lit(source.name)) for source in network.steps.sources.values())
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRows:
+    """Store the rows of one batch as they come; with Spark Connect this runs on the server."""
+
+    batch_id: int
+    path: str
+
+    def __call__(self, rows: DataFrame, ran: int) -> None:
+        """Do one batch; called by Spark."""
+        if ran == self.batch_id:
+            rows.write.mode("overwrite").parquet(self.path)
+
+
+def recounted_batch(planner: Planner, decision: Decision, counts: Mapping[str, Any]) -> Batch:
+    """Make the entry of a batch that was counted again: nobody measured its times."""
+    entry = read_entry(planner.checkpoint, decision.batch_id)
+    unread = sum(unread_units(end) for end in entry.sources) if entry else 0
+    return Batch(
+        batch_id=decision.batch_id,
+        **row_counts(counts, unread=unread),
+        keep=decision.plan.keep,
+        reason=decision.plan.reason,
+        recounted=True,
+    )
+
+
+def _recount(
+    events: DataFrame, planner: Planner, marking: Marking, decision: Decision, *, seconds: float
+) -> dict[str, Any] | None:
     batch_id, log = decision.batch_id, planner.log
     count = CountOnly(batch_id=batch_id, plan=decision.plan, planner=planner, marking=marking)
-    run_again(events, planner, batch_id, count.__call__, done=lambda: log.counts(batch_id) is not None)
+    run_again(events, planner, batch_id, count.__call__, done=lambda: log.counts(batch_id) is not None, seconds=seconds)
     return dict(log.counts(batch_id) or {}) or None
 
 
@@ -75,6 +197,7 @@ def run_again(
     *,
     done: Callable[[], bool],
     read_all: bool = False,
+    seconds: float = RECOUNT_SECONDS,
 ) -> None:
     """Give the rows of a committed batch to a function once more, until it is done, fails or takes too long.
 
@@ -87,7 +210,7 @@ def run_again(
         _widen(copy / "offsets", batch_id)
     query = events.writeStream.foreachBatch(handle).option("checkpointLocation", copy.as_uri()).start()
     try:
-        ends_at = time.monotonic() + RECOUNT_SECONDS
+        ends_at = time.monotonic() + seconds
         while not done() and query.isActive and time.monotonic() < ends_at:
             time.sleep(0.05)
     finally:

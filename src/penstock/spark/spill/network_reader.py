@@ -43,11 +43,12 @@ def spilled_drops(network: Network, spill: Spill) -> DataFrame:
     arcs = read_arc_ledger(planner.log.path / "arcs")
 
     def parts_of(spilled: SpillFolder, batch: Batch) -> Parts:
-        if batch.batch_id not in arcs and batch.keep < 1:
-            # Entered while nobody counted on arcs: what it dropped, nobody can tell.
+        told = arcs.get(batch.batch_id, {})
+        if batch.keep < 1 and any(arc_name(arc) not in told for arc in layout.arcs):
+            # Nobody counted on some arcs, as in a batch that was counted again: what it dropped there, nobody can tell.
             return {"0": None}
         parts: dict[str, Run | None] = {}
-        for level, shed in shed_by_level(arcs.get(batch.batch_id, {}), layout).items():
+        for level, shed in shed_by_level(told, layout).items():
             every = spill.rows == "all" and level == "0"
             if shed or (every and batch.read):
                 parts[level] = _whole_level(spilled, batch, level, shed=shed, every=every)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from math import gcd
 from typing import cast
 
@@ -21,8 +21,8 @@ from penstock.policy.contract import Policy
 from penstock.policy.windows import require_window_policy
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.names import names_of, quoted
-from penstock.spark.run.handle import Run
-from penstock.spark.run.recount import close_gaps
+from penstock.spark.run.handle import Run, start_run
+from penstock.spark.run.recount import StoredCounts
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.window_writer import WindowSpill
 from penstock.spark.store.folder import folder_at
@@ -305,11 +305,11 @@ class WindowShedder:
                 "buckets": self._buckets,
             }
         )
-        return Run(
+        return start_run(
             spark=self._session,
             writer=writer,
             planner=planner,
-            close_gaps=partial(close_gaps, events=None, planner=planner, marking=None),  # type: ignore[arg-type]
+            recount=StoredCounts(planner=planner),
             tidy=self._tidy,
         )
 
