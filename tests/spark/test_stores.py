@@ -14,7 +14,7 @@ from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree, require_exclusive
 from penstock.spark.store.objects import store_of
-from penstock.spark.store.paths import StorePath, from_text, local_path, place, to_text
+from penstock.spark.store.paths import StorePath, local_path, place
 from tests.spark.test_planlog import decision
 from tests.stores import race
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_a_checkpoint_is_refused_with_the_reason(tmp_path):
 
 def test_a_path_travels_and_does_not_tell_its_secrets():
     path = StorePath("s3a://bucket/clicks/", key="AK", secret="hidden") / "penstock"
-    assert pickle.loads(pickle.dumps(path)) == from_text(to_text(path)) == path
+    assert pickle.loads(pickle.dumps(path)) == path
     assert path.settings == {"key": "AK", "secret": "hidden"}
     assert (path.scheme, path.authority, path.key) == ("s3a", "bucket", "clicks/penstock")
     assert repr(path) == "StorePath('s3a://bucket/clicks/penstock', key=..., secret=...)"

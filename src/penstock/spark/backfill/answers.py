@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import InvalidInputError, require_function, require_kind, require_text
 from penstock.spark.backfill.rows import BatchRows, Mark
+from penstock.spark.checks import require_frame
+from penstock.spark.names import names_of, quoted
 from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import OWN_COLUMNS, check_names
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 
 if TYPE_CHECKING:
     from penstock.spark.backfill.network import NetworkBackfilled
@@ -50,11 +52,25 @@ class Backfilled:
     from_spill: int = 0
     windows: DataFrame | None = None
 
-    def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
+    def correct(self, approximate: DataFrame, *, on: str | Sequence[str]) -> DataFrame:
         """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        named = self.windows is not None and set(on) <= set(self.windows.columns)
-        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
-        return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
+        require_frame("approximate", approximate)
+        keys = names_of("on", on)
+        if not keys:
+            raise InvalidInputError("on names no column; name those that tell windows apart, as in on=['window']")
+        for name in keys:
+            if name not in approximate.columns or name not in self.answers.columns:
+                raise InvalidInputError(
+                    f"on names the column {name!r}, which both answers must have; they have "
+                    f"{', '.join(approximate.columns)}"
+                )
+        named = self.windows is not None and set(keys) <= set(self.windows.columns)
+        windows = (
+            (self.windows if self.windows is not None and named else self.answers).select(*map(quoted, keys)).distinct()
+        )
+        return approximate.join(windows, list(keys), "left_anti").unionByName(
+            self.answers.select(*map(quoted, approximate.columns))
+        )
 
 
 def rows_of_stream(rows: DataFrame) -> DataFrame:
@@ -72,22 +88,23 @@ def backfill(
     prepare: Query = rows_of_stream,
     query: Query,
     window: Column,
-    into: str | StorePath,
+    into: Location,
 ) -> Backfilled:
     """Answer again, exactly, for the windows in which rows were sampled; see :meth:`Shedder.backfill`.
 
     ``mark`` says which rows of a batch were shed, where it has to be read again; ``prepare`` makes of all rows of these
     windows what the query is to get.
     """
+    folder = place(into, role="into")
+    require_function("query", query, meaning="what follows the shedding: it gets all rows, weighted 1")
+    require_kind("window", window, Column, called="a Column", example="F.window('timestamp', '10 seconds')")
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     shedding = sorted(number for number, batch in ledger.items() if batch.shed)
     if not shedding:
         raise InvalidInputError(f"nothing was shed on {planner.checkpoint}: there is nothing to backfill")
     if events is not None:
         check_names(events.schema)
-    stored = BatchRows(
-        spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=place(into), ledger=ledger
-    )
+    stored = BatchRows(spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=folder, ledger=ledger)
     for number in shedding:
         stored.store(number)
     # Also those in which all that was sampled happened to survive: their answers are weighted all the same.
@@ -109,13 +126,14 @@ def backfill(
     )
 
 
-def run_backfill(build: str, *, into: str) -> Backfilled | NetworkBackfilled:
+def run_backfill(build: str, *, into: Location) -> Backfilled | NetworkBackfilled:
     """Backfill what ``module:function`` builds.
 
     The function gets a session and returns a shedder or an operator, the query and the window; or a network.
     """
+    require_text("build", build, meaning="a function that builds the job, as module:function")
     module_name, _, name = build.partition(":")
-    if not name:
+    if not module_name or not name:
         raise InvalidInputError(f"name a function as module:function, got {build!r}")
     sys.path.insert(0, os.getcwd())
     try:

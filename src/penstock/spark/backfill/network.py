@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from penstock.control.governor import Decision
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.spark.backfill.network_rows import SourceRows
+from penstock.spark.checks import require_frame
 from penstock.spark.compile.ground import Ground
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.compile.query import compile_network, source_rows
@@ -32,7 +33,7 @@ from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill.network_reader import read_arc_ledger
 from penstock.spark.spill.network_writer import ALSO
 from penstock.spark.spill.schema import check_names
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -70,6 +71,7 @@ class NetworkBackfilled:
 
     def correct(self, approximate: DataFrame) -> DataFrame:
         """Put the exact answers in place of the approximate ones: panes by output and time, rows by what they hold."""
+        require_frame("approximate", approximate)
         pane = ["output", "start", "end"]
         exact = self.answers.select(*approximate.columns)
         panes = exact.where("start IS NOT NULL").select(*pane).distinct()
@@ -80,16 +82,16 @@ class NetworkBackfilled:
         return windows.unionByName(rows).unionByName(exact)
 
 
-def backfill_network(network: Network, *, into: str | StorePath) -> NetworkBackfilled:
+def backfill_network(network: Network, *, into: Location) -> NetworkBackfilled:
     """Answer again, exactly, for all that drops have touched; see :meth:`Network.backfill`."""
-    planner = planner_of(network)
+    folder, planner = place(into, role="into"), planner_of(network)
     _check_columns(network)
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     arcs = read_arc_ledger(planner.log.path / "arcs")
     shed = {number: sum(arcs.get(number, {}).values()) for number in ledger}
     if not ledger:
         raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: there is nothing to backfill")
-    stored = SourceRows(network=network, planner=planner, into=place(into), ledger=ledger)
+    stored = SourceRows(network=network, planner=planner, into=folder, ledger=ledger)
     touched = sorted(
         [number for number, batch in ledger.items() if batch.offered and (shed[number] or batch.keep < 1)]
         + [number for number in stored.uncounted if _may_shed(stored.decision(number))]

@@ -15,7 +15,7 @@ from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import prune_spill, spilled_rows
 from penstock.spark.spill.schema import check_storable
-from penstock.spark.store.paths import StorePath
+from penstock.spark.store.paths import Location
 
 
 class Spilling:
@@ -44,7 +44,7 @@ class Spilling:
         return spilled_rows(self._session(), planner=self._planner, spill=self._spill)
 
     def _backfill(
-        self, query: Query, *, window: Column, into: str | StorePath, mark: Mark, prepare: Query = rows_of_stream
+        self, query: Query, *, window: Column, into: Location, mark: Mark, prepare: Query = rows_of_stream
     ) -> Backfilled:
         if self._events is None and (self._spill is None or self._spill.rows != "all"):
             raise InvalidInputError(
