@@ -15,14 +15,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.model.errors import InvalidInputError, SpillError
+from penstock.model.errors import InvalidInputError, SpillError, require_function
 from penstock.spark.backfill.answers import Backfilled
+from penstock.spark.checks import require_frame, require_session
+from penstock.spark.names import weight_of
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.window_writer import ONLY, SIDES, WindowPart, stored_windows
 from penstock.spark.store.folder import folder_at
-from penstock.spark.store.paths import AnyPath, StorePath, place
+from penstock.spark.store.paths import AnyPath, Location, place
 from penstock.spark.windows.answer import checked
 from penstock.spark.windows.shedding import columns_of, laid_out, with_account
 
@@ -32,12 +34,12 @@ OF_WINDOW = ("window_start", "window_end", "bucket")
 
 def backfill_windows(
     spark: SparkSession,
-    spill: str | StorePath | Spill,
+    spill: Location | Spill,
     function: Callable[..., pd.DataFrame],
     schema: str | T.StructType,
     *,
-    checkpoint: str,
-    into: str | StorePath,
+    checkpoint: Location,
+    into: Location,
     weight: str = "weight",
     answers: DataFrame | None = None,
 ) -> Backfilled:
@@ -102,8 +104,14 @@ def backfill_windows(
     >>> exact.orderBy("window").first().total == sum(range(100))
     True
     """
-    columns, at = columns_of(schema), place(checkpoint)
+    require_session(spark)
+    require_function("function", function, meaning="what answers a window, as in shed_windows or shed_join")
+    at, folder = place(checkpoint), place(into, role="into")
+    weight_of(weight)
+    if answers is not None:
+        require_frame("answers", answers)
     root = (spill if isinstance(spill, Spill) else Spill(spill)).folder
+    columns = columns_of(schema)
     spilled = SpillFolder.of(root, at)
     committed = max(folder_at(at / "commits").ids(), default=-1)
     if spilled is None or committed < 0:
@@ -133,7 +141,7 @@ def backfill_windows(
     )
     rows = _rows_of(spark, spilled.path, windows)
     exact = _exact(spark, rows, answering, flat)
-    target = str(place(into) / "exact")
+    target = str(folder / "exact")
     laid_out(exact, columns).write.mode("overwrite").parquet(target)
     parts = [part for each in windows.values() for part in each]
     return Backfilled(

@@ -8,8 +8,10 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+from penstock.spark.checks import TIMES, require_columns, require_type
 from penstock.spark.judge.sampling import row_hash
 from penstock.spark.names import quoted
 from penstock.spark.windows.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
@@ -83,11 +85,10 @@ def _key_column(key: tuple[str, ...]) -> Column:
 
 def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:
     for role, names in roles.items():
-        for name in names:
-            if name not in events.columns:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has "
-                    f"{', '.join(events.columns)}"
-                )
+        require_columns(role, names, events)
+    for name in roles["time"]:
+        require_type("time", name, events, *TIMES, meaning="windows are made of timestamps")
+    for name in roles["value"]:
+        require_type("value", name, events, T.NumericType, meaning="how values spread is known of numbers only")
     if taken := [name for name in WORKING if name in events.columns]:
         raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import gcd
 from typing import cast
 
@@ -11,17 +12,27 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import (
+    InvalidInputError,
+    require_function,
+    require_kind,
+    require_positive,
+    require_seed,
+    require_text,
+    require_whole,
+)
 from penstock.policy.contract import Policy
-from penstock.policy.windows import require_window_policy
-from penstock.spark.names import names_of, quoted
+from penstock.policy.drift import drift, value_drift
+from penstock.policy.windows import require_join_settings, require_window_settings
+from penstock.spark.checks import parsed_schema, require_stream
+from penstock.spark.names import name_of, names_of, quoted, weight_of
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.window_writer import WindowSpill
-from penstock.spark.store.paths import StorePath, local_path
+from penstock.spark.store.paths import Location, local_path
 from penstock.spark.windows.answer import OneStream, TwoStreams, Work
 from penstock.spark.windows.blocks import LABELS, BlockFolder, Cut
 from penstock.spark.windows.input import blocks_of
-from penstock.spark.windows.stateful import ACCOUNT_TYPE, Span, WindowOperator
+from penstock.spark.windows.stateful import ACCOUNT_TYPE, Moved, Span, WindowOperator
 
 
 def shed_windows(
@@ -36,11 +47,11 @@ def shed_windows(
     value: str | None = None,
     row_id: str | Sequence[str] = (),
     policy: Policy,
-    checkpoint: str,
+    checkpoint: Location,
     weight: str = "weight",
     buckets: int | None = None,
     seed: int = 0,
-    spill: str | StorePath | Spill | None = None,
+    spill: Location | Spill | None = None,
 ) -> DataFrame:
     """Apply a function to what is left of every window after shedding it by concept.
 
@@ -89,20 +100,21 @@ def shed_windows(
     DataFrame
         ``window`` (start, end), the columns of ``schema``, and ``shed``: what became of the rows of the window in this
         bucket (``offered``, ``kept``, ``groups``, ``missing_groups``, ``missing_tuples``; rows too ``late`` for any
-        window since the last answer), how the concept moved since the window before (``overlap``, ``distance``), and
-        the ``seconds`` the answer took. Write it in append mode.
+        window since the last answer), how the concept moved since the window before (``overlap``, ``distance``: by its
+        groups, without ``key`` by its values; null for the first window, and without both), and the ``seconds`` the
+        answer took. Write it in append mode.
     """
-    columns = columns_of(schema)
-    require_window_policy(policy)
-    keys = names_of("key", key)
+    require_window_settings(policy, value=value)
+    asked = _Asked.of(
+        function, time=time, key=key, value=value, row_id=row_id, weight=weight, seed=seed, checkpoint=checkpoint
+    )
     span = _span(size_seconds, slide_seconds)
-    cut = _cut(events, span, buckets if keys else 1)
-    folder = _folder(checkpoint)
-    ids = names_of("row_id", row_id)
-    blocks = blocks_of(events, time=time, key=keys, value=value, row_id=ids, folder=folder, cut=cut, seed=seed, side=0)
+    cut = _cut(events, span=span, buckets=buckets, keyed=bool(asked.key))
+    columns = columns_of(schema)
+    blocks = asked.blocks_of(events, value=value, cut=cut, side=0)
     work = OneStream(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
     spilling = _spilling(spill, events, checkpoint=checkpoint, policy=policy)
-    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=1, spill=spilling)
+    return _answered(blocks, columns, asked, span=span, cut=cut, work=work, sides=1, spill=spilling)
 
 
 def shed_join(
@@ -118,11 +130,11 @@ def shed_join(
     value: str | None = None,
     row_id: str | Sequence[str] = (),
     policy: Policy,
-    checkpoint: str,
+    checkpoint: Location,
     weight: str = "weight",
     buckets: int | None = None,
     seed: int = 0,
-    spill: str | StorePath | Spill | None = None,
+    spill: Location | Spill | None = None,
 ) -> DataFrame:
     """Join two streams window by window on a key, after shedding both by what they have in common.
 
@@ -132,32 +144,28 @@ def shed_join(
     Parameters are those of :func:`shed_windows`; ``time``, ``key``, ``value`` and ``row_id`` name columns that both
     sides have (``value`` may be missing from one of them).
     """
-    columns = columns_of(schema)
-    require_window_policy(policy)
-    keys = names_of("key", key)
-    if not keys:
+    require_join_settings(policy)
+    asked = _Asked.of(
+        function, time=time, key=key, value=value, row_id=row_id, weight=weight, seed=seed, checkpoint=checkpoint
+    )
+    if not asked.key:
         raise InvalidInputError("a join needs a key; name the column or columns that both streams have: key='user'")
     span = _span(size_seconds, slide_seconds)
-    cut = _cut(left, span, buckets)
-    folder = _folder(checkpoint)
-    sides = [
-        blocks_of(
-            events,
-            time=time,
-            key=keys,
-            value=value if value in events.columns else None,
-            row_id=names_of("row_id", row_id),
-            folder=folder,
-            cut=cut,
-            seed=seed + side,
-            side=side,
+    cut = _cut(left, right, span=span, buckets=buckets, keyed=True)
+    columns = columns_of(schema)
+    if value is not None and value not in (*left.columns, *right.columns):
+        raise InvalidInputError(
+            f"value names the column {value!r}, which neither stream has; they have {', '.join(left.columns)} and "
+            f"{', '.join(right.columns)}"
         )
+    sides = [
+        asked.blocks_of(events, value=value if value in events.columns else None, cut=cut, side=side)
         for side, events in enumerate((left, right))
     ]
     work = TwoStreams(policy=policy, function=function, columns=tuple(columns.names), weight=weight)
     spilling = _spilling(spill, left, right, checkpoint=checkpoint, policy=policy)
     blocks = sides[0].unionByName(sides[1])
-    return _answered(blocks, columns, folder=folder, span=span, cut=cut, work=work, sides=2, spill=spilling)
+    return _answered(blocks, columns, asked, span=span, cut=cut, work=work, sides=2, spill=spilling)
 
 
 def join_pairs(
@@ -170,24 +178,92 @@ def join_pairs(
     >>> float(join_pairs(left, right, on="user")["weight"].sum())
     20.0
     """
-    pairs = left.merge(right, on=on if isinstance(on, str) else list(on), suffixes=("_left", "_right"))
+    keys, weight = names_of("on", on), weight_of(weight, beside=(on,) if isinstance(on, str) else on)
+    if not keys:
+        raise InvalidInputError("on names no column; name those that both sides have, as in on='user'")
+    for side, rows in (("left", left), ("right", right)):
+        require_kind(side, rows, pd.DataFrame, called="a pandas DataFrame", example="the survivors of that side")
+        for name in (*keys, weight):
+            if name not in rows.columns:
+                raise InvalidInputError(
+                    f"{side} has no column {name!r}; it has {', '.join(map(str, rows.columns))}. Name what both sides "
+                    "have, and the weight as shed_join was given it"
+                )
+    pairs = left.merge(right, on=list(keys), suffixes=("_left", "_right"))
     pairs[weight] = pairs.pop(f"{weight}_left") * pairs.pop(f"{weight}_right")
     return pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What both doors are asked for and check alike: columns by their role, the draw, and where blocks lie."""
+
+    time: str
+    key: tuple[str, ...]
+    value: str | None
+    row_id: tuple[str, ...]
+    seed: int
+    folder: BlockFolder
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., pd.DataFrame],
+        *,
+        time: str,
+        key: str | Sequence[str],
+        value: str | None,
+        row_id: str | Sequence[str],
+        weight: str,
+        seed: int,
+        checkpoint: Location,
+    ) -> _Asked:
+        """Refuse what cannot be worked with."""
+        require_function("function", function, meaning="what answers a window from its survivors")
+        require_text("time", time, meaning="the timestamp column that assigns rows to windows, such as 'timestamp'")
+        require_seed(seed)
+        keys, ids = names_of("key", key), names_of("row_id", row_id)
+        weight_of(weight, beside=(*keys, *ids, time, name_of("value", value)))
+        at = local_path(checkpoint, needed_for="blocks of windows")
+        return cls(
+            time=time, key=keys, value=value, row_id=ids, seed=seed, folder=BlockFolder(at / "penstock" / "blocks")
+        )
+
+    @property
+    def moved(self) -> Moved | None:
+        """How far a window is from the one before: by its groups, without them by its values, else nobody knows."""
+        if self.key:
+            return drift
+        return value_drift if self.value is not None else None
+
+    def blocks_of(self, events: DataFrame, *, value: str | None, cut: Cut, side: int) -> DataFrame:
+        """Turn the rows of one side into blocks."""
+        return blocks_of(
+            events,
+            time=self.time,
+            key=self.key,
+            value=value,
+            row_id=self.row_id,
+            folder=self.folder,
+            cut=cut,
+            seed=self.seed + side,
+            side=side,
+        )
 
 
 def _answered(
     blocks: DataFrame,
     columns: T.StructType,
+    asked: _Asked,
     *,
-    folder: BlockFolder,
     span: Span,
     cut: Cut,
     work: Work,
     sides: int,
-    spill: WindowSpill | None = None,
+    spill: WindowSpill | None,
 ) -> DataFrame:
     answers = blocks.groupBy("label").transformWithStateInPandas(
-        WindowOperator(folder=folder, span=span, cut=cut, work=work, sides=sides, spill=spill),
+        WindowOperator(folder=asked.folder, span=span, cut=cut, work=work, sides=sides, moved=asked.moved, spill=spill),
         with_account(columns),
         "append",
         "eventTime",
@@ -212,7 +288,7 @@ def laid_out(answers: DataFrame, columns: T.StructType) -> DataFrame:
 
 
 def _spilling(
-    spill: str | StorePath | Spill | None, *streams: DataFrame, checkpoint: str, policy: Policy
+    spill: Location | Spill | None, *streams: DataFrame, checkpoint: Location, policy: Policy
 ) -> WindowSpill | None:
     if (given := to_spill(spill)) is None:
         return None
@@ -222,12 +298,13 @@ def _spilling(
 
 def columns_of(schema: str | T.StructType) -> T.StructType:
     """Read what the function returns; names that the account needs are refused."""
-    columns = schema if isinstance(schema, T.StructType) else _struct(schema)
+    columns = parsed_schema("schema", schema, example="total DOUBLE")
     taken = {*_struct(ACCOUNT_TYPE).names, "window", "shed"} & set(columns.names)
     if taken:
         raise InvalidInputError(
             f"schema has the column {sorted(taken)[0]!r}, a name that the account of the window uses; rename it"
         )
+    names_of("schema", columns.names)
     return columns
 
 
@@ -236,14 +313,8 @@ def _struct(ddl: str) -> T.StructType:
 
 
 def _span(size_seconds: float, slide_seconds: float | None) -> Span:
-    micros = []
-    for name, seconds in (("size_seconds", size_seconds), ("slide_seconds", slide_seconds or size_seconds)):
-        if not seconds > 0 or round(seconds * 1e6) % 1_000:
-            raise InvalidInputError(
-                f"{name} must be above 0 and whole milliseconds, got {seconds!r}; it shapes the windows"
-            )
-        micros.append(round(seconds * 1e6))
-    size, slide = micros
+    size = _micros("size_seconds", size_seconds)
+    slide = size if slide_seconds is None else _micros("slide_seconds", slide_seconds)
     if slide > size:
         raise InvalidInputError(
             f"slide_seconds must be at most size_seconds, got {slide_seconds!r} and {size_seconds!r}; "
@@ -252,18 +323,18 @@ def _span(size_seconds: float, slide_seconds: float | None) -> Span:
     return Span(size_micros=size, slide_micros=slide, pane_micros=gcd(size, slide))
 
 
-def _cut(events: DataFrame, span: Span, buckets: int | None) -> Cut:
-    if not events.isStreaming:
-        raise InvalidInputError(
-            "windows are shed on a streaming DataFrame, and this one is a batch; use spark.readStream"
-        )
+def _micros(name: str, seconds: float) -> int:
+    require_positive(name, seconds, meaning="what shapes the windows")
+    if (micros := round(seconds * 1e6)) % 1_000 or not micros:
+        raise InvalidInputError(f"{name} must be whole milliseconds, got {seconds!r}; it is what shapes the windows")
+    return micros
+
+
+def _cut(*streams: DataFrame, span: Span, buckets: int | None, keyed: bool) -> Cut:
+    for events in streams:
+        require_stream("what windows are shed of", events, otherwise="")
     if buckets is None:
-        partitions = int(str(events.sparkSession.conf.get("spark.sql.shuffle.partitions")))
+        partitions = int(str(streams[0].sparkSession.conf.get("spark.sql.shuffle.partitions")))
         buckets = min(partitions, len(LABELS))
-    if not 1 <= buckets <= len(LABELS):
-        raise InvalidInputError(f"buckets must be in [1, {len(LABELS)}], got {buckets!r}; windows are split into them")
-    return Cut(pane_micros=span.pane_micros, buckets=buckets)
-
-
-def _folder(checkpoint: str) -> BlockFolder:
-    return BlockFolder(local_path(checkpoint, needed_for="blocks of windows") / "penstock" / "blocks")
+    require_whole("buckets", buckets, most=len(LABELS), meaning="into how many parts windows are split")
+    return Cut(pane_micros=span.pane_micros, buckets=buckets if keyed else 1)
