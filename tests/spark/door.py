@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,12 @@ class Given:
 
     def network(self) -> ps.Network:
         return ps.Network(checkpoint=self.folder)
+
+    @cached_property
+    def two(self) -> tuple[ps.Stream, ps.Stream]:
+        """Two streams of one network."""
+        network, options = self.network(), {"row_id": "value", "event_time": "timestamp"}
+        return network.source("one", self.stream(), **options), network.source("other", self.stream(), **options)
 
     def source(self) -> ps.Stream:
         return self.network().source("numbers", self.stream(), row_id="value", event_time="timestamp")

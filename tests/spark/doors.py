@@ -154,15 +154,14 @@ DOORS: dict[str, Door] = {
         said={"columns": "map 'doubled'"},
     ),
     "Stream.union": Door(
-        find=lambda given: _two(given)[0].union,
-        good=lambda _: {"name": "both", "others": ()},
+        find=lambda given: given.two[0].union,
+        good=lambda given: {"name": "both", "others": (given.two[1],)},
         takes={"name": "node", "others": "streams", "seconds_per_tuple": "not negative"},
         said={"others": "union 'both'"},
-        opens=False,
     ),
     "Stream.join": Door(
-        find=lambda given: given.source().join,
-        good=lambda given: {"name": "pairs", "other": given.source(), "on": "value", "within_seconds": 1.0},
+        find=lambda given: given.two[0].join,
+        good=lambda given: {"name": "pairs", "other": given.two[1], "on": "value", "within_seconds": 1.0},
         takes={
             "name": "node",
             "other": "stream of it",
@@ -171,7 +170,6 @@ DOORS: dict[str, Door] = {
             "seconds_per_tuple": "not negative",
         },
         said={"other": "join 'pairs'"},
-        opens=False,
     ),
     "Stream.aggregate": Door(
         find=lambda given: given.source().aggregate,
@@ -251,12 +249,6 @@ DOORS: dict[str, Door] = {
         takes={"value": "expression", "share": "fraction", "weight": "expression"},
     ),
 }
-
-
-def _two(given: Given) -> tuple[ps.Stream, ps.Stream]:
-    network = given.network()
-    one, other = (network.source(name, given.stream(), row_id="value") for name in ("one", "other"))
-    return one, other
 
 
 # What is public and takes nothing from users: what Penstock returns, what only says what went wrong, and what refuses

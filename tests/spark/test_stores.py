@@ -14,7 +14,7 @@ from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree, require_exclusive
 from penstock.spark.store.objects import store_of
-from penstock.spark.store.paths import StorePath, local_path, place
+from penstock.spark.store.paths import StorePath, local_path, place, spark_address
 from tests.spark.test_planlog import decision
 from tests.stores import race
 
@@ -145,7 +145,7 @@ def test_a_path_travels_and_does_not_tell_its_secrets():
     assert path.settings == {"key": "AK", "secret": "hidden"}
     assert (path.scheme, path.authority, path.key) == ("s3a", "bucket", "clicks/penstock")
     assert repr(path) == "StorePath('s3a://bucket/clicks/penstock', key=..., secret=...)"
-    assert str(path) == path.as_uri() == "s3a://bucket/clicks/penstock"
+    assert str(path) == spark_address(path) == "s3a://bucket/clicks/penstock"
 
 
 def test_a_name_node_that_does_not_answer_is_named_with_the_cure():

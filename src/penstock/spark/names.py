@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+
+Batches = Iterator[pa.RecordBatch]
 
 
 def names_of(role: str, given: str | Sequence[str]) -> tuple[str, ...]:
@@ -57,6 +64,19 @@ def weight_of(given: str, *, beside: Collection[str | None] = ()) -> str:
             "weight a name of its own"
         )
     return given
+
+
+def map_in_arrow(rows: DataFrame, function: Callable[[Batches], Batches], schema: str | T.StructType) -> DataFrame:
+    """Map rows as ``mapInArrow`` does, which by itself fails on columns with dots in their names."""
+    names = rows.columns
+    if not any("." in name for name in names):
+        return rows.mapInArrow(function, schema)
+    renamed = partial(_under_names, function=function, names=names)
+    return rows.toDF(*(f"c{number}" for number in range(len(names)))).mapInArrow(renamed, schema)
+
+
+def _under_names(batches: Batches, *, function: Callable[[Batches], Batches], names: Sequence[str]) -> Batches:
+    return function(batch.rename_columns(list(names)) for batch in batches)
 
 
 def quoted(name: str) -> str:

@@ -139,7 +139,9 @@ class Network:
         require_stream(f"source {name!r}", frame, otherwise="")
         ids = names_of("row_id", row_id)
         if not ids:
-            raise InvalidInputError(f"row_id of source {name!r} must name a column that identifies a row")
+            raise InvalidInputError(
+                f"row_id of source {name!r} names no column; name what identifies a row, as in 'id'"
+            )
         arrival, event_time = name_of("arrival", arrival), name_of("event_time", event_time)
         require_text("watermark", watermark, meaning="how late rows may be, as in '10 seconds'")
         require_columns(f"row_id of source {name!r}", ids, frame)

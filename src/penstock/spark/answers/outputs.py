@@ -174,7 +174,7 @@ def interval_seconds(text: str) -> float:
 def require_outputs(outputs: Sequence[WindowAggregate]) -> None:
     """Refuse anything but window aggregates of different names."""
     if not outputs:
-        raise InvalidInputError("answers needs at least one WindowAggregate")
+        raise InvalidInputError("no output was named; give a WindowAggregate for each, as in answers(trips, ...)")
     for output in outputs:
         require_kind(
             "an output", output, WindowAggregate, called="a WindowAggregate", example="WindowAggregate(name='trips')"

@@ -103,10 +103,6 @@ class StorePath:
         """Path within the store, without a slash in front."""
         return self.address.partition("://")[2].partition("/")[2]
 
-    def as_uri(self) -> str:
-        """The address that Spark takes."""
-        return self.address
-
 
 AnyPath = Path | StorePath
 # What users may give where a folder is wanted.
@@ -192,6 +188,15 @@ def _refuse_credentials(address: str, settings: dict[str, Any]) -> None:
                 "them where AWS or Hadoop clients look (environment, profile, fs.s3a.access.key), or to Python alone: "
                 "StorePath(address, key=..., secret=...)"
             )
+
+
+def spark_address(path: AnyPath) -> str:
+    """Write a path as Spark takes it, which decodes nothing: ``Path.as_uri`` would make another folder of a space.
+
+    >>> spark_address(Path("/data/my clicks")), spark_address(StorePath("s3a://bucket/clicks"))
+    ('file:///data/my clicks', 's3a://bucket/clicks')
+    """
+    return path.address if isinstance(path, StorePath) else f"file://{path}"
 
 
 def local_path(location: Location, *, needed_for: str, role: str = "checkpoint") -> Path:

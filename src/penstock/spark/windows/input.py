@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from penstock.model.errors import InvalidInputError
 from penstock.spark.checks import TIMES, require_columns, require_type
 from penstock.spark.judge.sampling import row_hash
-from penstock.spark.names import quoted
+from penstock.spark.names import map_in_arrow, quoted
 from penstock.spark.windows.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
 from penstock.spark.windows.stateful import BLOCK_TYPE
 
@@ -45,7 +45,7 @@ def blocks_of(
     if value:
         working.append(F.col(quoted(value)).cast("double").alias(VALUE))
     prepared = events.where(F.col(quoted(time)).isNotNull()).select("*", *working)
-    return prepared.mapInArrow(partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
+    return map_in_arrow(prepared, partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
 
 
 def _cut_partition(
