@@ -54,6 +54,7 @@ def test_sources_of_one_session_keep_their_own_settings(spark, tmp_path):
     assert names == ["w.1", "w.2"]
 
 
+@pytest.mark.spark
 @pytest.mark.server
 @pytest.mark.slow
 def test_a_running_query_shows_and_stores_none_of_the_settings_of_its_client(kafka_spark, broker, checkpoint, tmp_path):
