@@ -316,7 +316,7 @@ def test_a_column_that_is_not_there_or_there_twice_is_named_at_every_door(spark,
         door, given = DOORS[name], Given(folder=tmp_path, spark=spark)
         if argument not in door.takes:
             continue
-        column = "timestamp" if argument in ("arrival", "event_time", "time") else "value"
+        column = "timestamp" if argument in ("arrival", "event_time", "time", "utility") else "value"
         doubled = numbers(spark).selectExpr("*", column)
         streams = {"nope": numbers(spark), column: doubled}
         if name.startswith("Stream"):

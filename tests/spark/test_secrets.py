@@ -29,13 +29,14 @@ def explained(frame, mode):
 
 
 @pytest.mark.spark
-def test_settings_of_a_kafka_client_and_of_a_store_stand_in_no_plan(spark):
-    checkpoint = ps.StorePath("s3a://bucket/clicks", **SETTINGS)
-    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id=["partition", "offset"])
-    events = shedder.read_kafka(spark, servers="127.0.0.1:1", topic="clicks", client=CLIENT)
-    kept = events.transform(shedder)
+def test_settings_of_a_kafka_client_and_of_a_store_stand_in_no_plan(spark, tmp_path):
+    def shedding(checkpoint):
+        shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id=["partition", "offset"])
+        return shedder, shedder.read_kafka(spark, servers="127.0.0.1:1", topic="clicks", client=CLIENT)
 
-    for frame in (events, kept):
+    checkpoint = ps.StorePath("s3a://bucket/clicks", **SETTINGS)
+    (shedder, from_store), (local, events) = shedding(checkpoint), shedding(tmp_path)
+    for frame in (from_store, events, events.transform(local)):
         plan = frame._jdf.queryExecution()
         shown = [explained(frame, mode) for mode in ("simple", "extended", "formatted", "cost")]
         shown += [plan.toString(), plan.logical().toJSON(), plan.analyzed().toJSON(), repr(frame)]

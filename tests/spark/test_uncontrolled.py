@@ -120,7 +120,8 @@ def test_a_second_shedder_in_one_query_is_named(spark, checkpoint):
 
 def of_network(spark, checkpoint, name="second", events=None):
     network = ps.Network(checkpoint=checkpoint, latency_seconds=5, name=name)
-    network.source("numbers", numbers(spark) if events is None else events, row_id="value").output("all")
+    source = network.source("numbers", numbers(spark) if events is None else events, row_id="value")
+    source.filter("some", F.col("value") >= 0).output("all")
     return network, network.answers()
 
 
