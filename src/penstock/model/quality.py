@@ -169,7 +169,9 @@ class ValueGraph:
             raise InvalidInputError("a value graph needs pieces, as in ValueGraph.of((0, 50, 0.2), (50, 100, 1.0))")
         for low, high, *utilities in pieces:
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InvalidInputError(f"a piece of a value graph must be finite and low < high, got [{low}, {high}]")
+                raise InvalidInputError(
+                    f"a piece of a value graph must be finite and low < high, got [{low}, {high}]; mend its edges"
+                )
             for utility in utilities:
                 require_not_negative("the utility of a value graph", utility, meaning="what such a tuple is worth")
         for (_, high, *_), (low, *_) in pairwise(pieces):
@@ -221,7 +223,9 @@ class Histogram:
     def __post_init__(self) -> None:
         for low, high, share in self.bins:
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InvalidInputError(f"a bin of a histogram must be finite and low < high, got [{low}, {high}]")
+                raise InvalidInputError(
+                    f"a bin of a histogram must be finite and low < high, got [{low}, {high}]; mend its edges"
+                )
             require_not_negative("the share of a bin", share, meaning="how many of the values fall into it")
         for (_, high, _), (low, *_) in pairwise(self.bins):
             if low < high:
@@ -277,7 +281,7 @@ def _rows(what: str, given: Iterable[object], *, lengths: tuple[int, ...], wante
     for row in given:
         found = row if isinstance(row, (tuple, list)) else ()
         if len(found) not in lengths or any(isinstance(each, bool) or not isinstance(each, Real) for each in found):
-            raise InvalidInputError(f"{what} must be {wanted}, all numbers, got {row!r}")
+            raise InvalidInputError(f"{what} must be {wanted}, all of them numbers, got {row!r}; write it so")
         rows.append(tuple(map(float, found)))
     return rows
 

@@ -66,7 +66,9 @@ class WindowAggregate:
     def __post_init__(self) -> None:
         given: object = self.name
         if not isinstance(given, str) or not re.fullmatch(r"\w+", given):
-            raise InvalidInputError(f"the name of an output must be letters, digits and '_', got {self.name!r}")
+            raise InvalidInputError(
+                f"the name of an output must be letters, digits and '_', got {self.name!r}; as 'trips'"
+            )
         for role in ("value", "where", "group"):
             if (text := getattr(self, role)) is not None:
                 require_text(f"{role} of output {self.name!r}", text, meaning="an SQL expression over the stream")

@@ -49,7 +49,7 @@ def compound_key(*columns: str) -> str:
         if not isinstance(given, str):
             raise InvalidInputError(f"a column of a compound key is compared as text, got {column!r}; give str(...)")
     if not columns:
-        raise InvalidInputError("a compound key needs the value of each column, in the order of shed(key=...)")
+        raise InvalidInputError("a compound key has no values; give that of each column, in the order of shed(key=...)")
     return KEY_SEPARATOR.join(columns)
 
 

@@ -66,8 +66,8 @@ class StorePath:
             text = json.dumps(settings, sort_keys=True)
         except TypeError as cause:
             raise InvalidInputError(
-                f"the settings of {address} must be text, numbers and mappings of them, as they travel to the "
-                f"executors ({cause})"
+                f"the settings of {address} travel to the executors, and one of them cannot ({cause}); they must be "
+                "text, numbers and mappings of them"
             ) from cause
         object.__setattr__(self, "address", address.rstrip("/"))
         object.__setattr__(self, "settings_json", text)
@@ -184,7 +184,7 @@ def _refuse_credentials(address: str, settings: dict[str, Any]) -> None:
     for name, given in named.items():
         if isinstance(given, str) and _holds_credentials(given):
             raise InvalidInputError(
-                f"{name} {redacted(given)} has credentials in it, and Spark prints addresses in plans and logs. Give "
+                f"{name} {redacted(given)} has credentials in it, and Spark prints addresses in plans and logs; give "
                 "them where AWS or Hadoop clients look (environment, profile, fs.s3a.access.key), or to Python alone: "
                 "StorePath(address, key=..., secret=...)"
             )
