@@ -92,7 +92,6 @@ BAD: dict[str, list[Any]] = {
     "latency graph": [0.5, ps.LatencyGraph],
     "points": [((0, "1"), (1, 1)), ((0,), (1, 1)), (("a", 1),), ((0, True), (1, 1)), (5,), ((0, NAN), (1, 1))],
     "pieces": [((0, 1),), ((0, 1, "1"),), (5,), ((0, NAN, 1),), ((1, 0, 1),)],
-    "module": ["", "job", "job:", ":build", 5, None],
     "word": ["", "a b", "a.b", 5, None, True, str],
     "store settings": [
         {"endpoint_url": f"https://me:{SECRET}@store:9000"},

@@ -45,7 +45,9 @@ class Stream:
     def map(self, name: str, *, seconds_per_tuple: float = 0.0, **columns: Column) -> Stream:
         """Add columns, under names that the network does not have yet."""
         if not columns:
-            raise InvalidInputError(f"map {name!r} must make columns, as in map({name!r}, price=F.col('cents') / 100)")
+            raise InvalidInputError(
+                f"map {name!r} must make columns; name them, as in map({name!r}, price=F.col('cents') / 100)"
+            )
         for column, made_of in columns.items():
             require_kind(f"column {column!r} of map {name!r}", made_of, Column, called="a Column", example="F.col('x')")
             if not column.strip() or column.startswith("__"):
@@ -162,7 +164,7 @@ class Stream:
         if value is not None:
             if not isinstance(value, Mapping) or len(value) != 1:
                 raise InvalidInputError(
-                    f"value of output {name!r} must name one column, as in value={{'priority': ValueGraph.of(...)}}"
+                    f"value of output {name!r} must name one column; as in value={{'priority': ValueGraph.of(...)}}"
                 )
             ((column, graph),) = value.items()
             self._network.require_columns("value", names_of("value", column))
