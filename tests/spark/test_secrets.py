@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.spark.sources.kafka import client_settings
+from penstock.spark.sources.kafka import _consumer, client_settings
 from penstock.spark.store.folder import folder_at
 from tests.kafka import filled_topic
 from tests.spark.streams import finish_batches
@@ -84,6 +84,15 @@ def test_what_is_wrong_with_a_setting_is_said_without_it():
         client_settings({"sasl.password": [SECRET]}, servers="127.0.0.1:1")
     assert "'sasl.password' of type list" in str(refused.value)
     assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["security.protocol", "sasl.pasword"])
+def test_a_setting_that_the_client_refuses_is_named_without_its_value(name):
+    with pytest.raises(
+        ps.InvalidInputError, match=rf"client refuses its settings .*{name[:7]}.*mend client"
+    ) as refused:
+        _consumer(client_settings({name: SECRET}, servers="127.0.0.1:1"))
+    assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
 @pytest.mark.parametrize(

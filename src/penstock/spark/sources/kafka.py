@@ -273,21 +273,31 @@ def _to_arrow(messages: list[Any], block: Block, weight: str) -> pa.RecordBatch:
 def _consumer(client: str) -> Any:
     """Keep the connection between batches: Spark reuses its Python workers."""
     try:
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, KafkaException
     except ImportError as cause:
         raise EnvironmentMissingError(
             "reading from Kafka with ranges passed over needs a client where the driver and the executors run; "
             "there run: pip install 'penstock[kafka]'"
         ) from cause
-    return Consumer(
-        {
-            **FETCH_AHEAD,
-            "log_level": 2,  # errors are raised, not printed
-            "group.id": "penstock",  # required by the client; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",  # as in Spark's own source
-            "enable.partition.eof": True,
-            **json.loads(client),
-        }
-    )
+    settings: dict[str, Any] = json.loads(client)
+    try:
+        return Consumer(
+            {
+                **FETCH_AHEAD,
+                "log_level": 2,  # errors are raised, not printed
+                "group.id": "penstock",  # required by the client; nothing is ever committed to it
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",  # as in Spark's own source
+                "enable.partition.eof": True,
+                **settings,
+            }
+        )
+    except (KafkaException, TypeError, ValueError) as cause:
+        told = str(cause)
+        # The client shows a value that it refuses, and that may be secret.
+        for value in filter(None, map(str, settings.values())):
+            told = told.replace(value, "***")
+        raise InvalidInputError(
+            f"the Kafka client refuses its settings ({told}); mend client=..., by librdkafka's names and values"
+        ) from None
