@@ -9,7 +9,7 @@ from typing import Literal
 
 from penstock.control.guidance import Guidance, collecting_seconds, foreign_units, tuples_in
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidInputError, require_positive
+from penstock.model.errors import require_choice, require_kind, require_positive, require_share
 from penstock.model.forecast import NOTHING_SECONDS, Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
@@ -131,18 +131,11 @@ class Governor:
 
     def __post_init__(self) -> None:
         require_positive("latency_seconds", self.latency_seconds, meaning="the time from arrival to result to hold")
-        if self.latency_of not in ("oldest", "mean"):
-            raise InvalidInputError(
-                f"latency_of must be 'oldest' or 'mean', got {self.latency_of!r}; it says whose latency to hold"
-            )
-        if not 0 < self.late_share < 1:
-            raise InvalidInputError(
-                f"late_share must be in (0, 1), got {self.late_share!r}; it is the share of batches that may be late"
-            )
+        require_choice("latency_of", self.latency_of, ("oldest", "mean"), meaning="whose latency to hold")
+        require_share("late_share", self.late_share, meaning="the share of batches that may be late")
         require_positive("probe_tuples", self.probe_tuples, meaning="the most tuples to take before costs are known")
         require_positive("grace_seconds", self.grace_seconds, meaning="how long old guidance may be relied on")
-        if not isinstance(self.policy, Policy):
-            raise InvalidInputError(f"policy must have decide(load), got {self.policy!r}; for example Uniform()")
+        require_kind("policy", self.policy, Policy, called="a policy with decide(load)", example="Uniform()")
 
     @property
     def waiting_share(self) -> float:

@@ -57,7 +57,7 @@ class Workshop:
 
     def __init__(self, policy: TuplePolicy, constraint: Constraint, *, resume: Learned | None = None) -> None:
         if constraint.seconds <= 0:
-            raise InvalidInputError(f"the latency must be above 0 s, got {constraint.seconds!r}")
+            raise InvalidInputError(f"the latency must be above 0 s, got {constraint.seconds!r}; no batch ends at once")
         self._policy = policy
         self._constraint = constraint
         self._known = resume or Learned(published_at=0.0)

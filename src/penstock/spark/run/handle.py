@@ -27,7 +27,7 @@ from penstock.spark.plan.planner import Planner
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.run.progress import Progress, read_progress, skewed_partition, to_batch
 from penstock.spark.store.folder import folder_at, require_exclusive
-from penstock.spark.store.paths import AnyPath
+from penstock.spark.store.paths import AnyPath, spark_address
 
 LOGGER = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class Run:
         self._published_at = self._asked_at = -HEARTBEAT_SECONDS
         self._catch_up = catches_up(writer)
         self._publish()
-        self.query = self._start_query(writer.option("checkpointLocation", planner.checkpoint.as_uri()))
+        self.query = self._start_query(writer.option("checkpointLocation", spark_address(planner.checkpoint)))
         try:
             require_visible(planner.checkpoint)
         except PenstockError:

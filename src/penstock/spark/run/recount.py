@@ -27,7 +27,7 @@ from penstock.spark.run.ledger import Ledger
 from penstock.spark.run.progress import row_counts
 from penstock.spark.sources.offsets import read_entry, read_whole, unread_units
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree
-from penstock.spark.store.paths import AnyPath
+from penstock.spark.store.paths import AnyPath, spark_address
 
 LOGGER = logging.getLogger(__name__)
 RECOUNT_SECONDS = 120.0
@@ -85,7 +85,7 @@ def run_again(
         return
     if read_all:
         _widen(copy / "offsets", batch_id)
-    query = events.writeStream.foreachBatch(handle).option("checkpointLocation", copy.as_uri()).start()
+    query = events.writeStream.foreachBatch(handle).option("checkpointLocation", spark_address(copy)).start()
     try:
         ends_at = time.monotonic() + RECOUNT_SECONDS
         while not done() and query.isActive and time.monotonic() < ends_at:
