@@ -19,7 +19,7 @@ from tests.stores import BUCKET
 SECRET = "hunter2"
 CLIENT = {"sasl.password": f"{SECRET}-pass", "ssl.key.pem": f"{SECRET}-pem", "client.id": f"{SECRET}-id"}
 # As Spark's own Kafka options would be, these are no options that Spark knows to hide.
-SETTINGS = {"key": f"{SECRET}-key", "secret": f"{SECRET}-secret", "client_kwargs": {"aws_session_token": f"{SECRET}-token"}}
+SETTINGS = {"key": f"{SECRET}-key", "secret": f"{SECRET}-secret", "token": f"{SECRET}-token"}
 
 
 def explained(frame, mode):
