@@ -138,7 +138,12 @@ DOORS: dict[str, Door] = {
         said={"output": "output"},
         opens=False,
     ),
-    "Network.backfill": Door(find=lambda given: given.fed().backfill, takes=BACKFILLED, opens=False),
+    "Network.backfill": Door(
+        find=lambda given: given.fed().backfill,
+        good=lambda given: {"into": given.folder},
+        takes=BACKFILLED,
+        opens=False,
+    ),
     "Network.start": Door(find=lambda given: given.network().start, takes={"writer": "writer"}, opens=False),
     "Stream.filter": Door(
         find=lambda given: given.source().filter,
@@ -191,14 +196,12 @@ DOORS: dict[str, Door] = {
         good=windowed,
         takes={**WINDOWED, "key": "columns"},
         said=WINDOWED_SAID,
-        spark=False,
     ),
     "shed_join": Door(
         find=value(ps.shed_join),
         good=lambda given: {**windowed(given), "key": "value"},
         takes={**WINDOWED, "key": "some columns"},
         said=WINDOWED_SAID,
-        spark=False,
     ),
     "WindowShedder.transform": Door(
         find=lambda given: given.windows().__call__,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
 
+NO_SESSION = "SESSION_OR_CONTEXT_NOT_EXISTS"
 TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
@@ -88,6 +90,11 @@ def parsed_schema(role: str, schema: object, *, example: str) -> T.StructType:
         else:
             if isinstance(parsed, T.StructType):
                 return parsed
+    if isinstance(cause, PySparkException) and cause.getCondition() == NO_SESSION:
+        raise InvalidInputError(
+            f"{role}={schema!r} is read by Spark, and there is no session yet; make one first, as ps.local_session(), "
+            "or give a StructType"
+        ) from cause
     why = f" ({cause})" if cause else ""
     raise InvalidInputError(f"{role}={schema!r} is no list of columns{why}; write it as in {example!r}") from cause
 

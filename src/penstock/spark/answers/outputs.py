@@ -183,7 +183,7 @@ def require_outputs(outputs: Sequence[WindowAggregate]) -> None:
         )
     names = [output.name for output in outputs]
     if len(set(names)) < len(names):
-        raise InvalidInputError(f"outputs must have names of their own, got {names}")
+        raise InvalidInputError(f"outputs must have names of their own, got {names}; rename those that share one")
 
 
 def _check(kept: DataFrame, marking: Marking, windows: Windows) -> None:
