@@ -159,8 +159,7 @@ def hull_slopes(saved: Any, lost: Any) -> Any:
     slopes, steepest = np.empty(len(saved) - 1), 0.0
     for n in range(1, corners):
         one, two = corner[n - 1], corner[n]
-        # Rounding must not turn the order of rows round. A row that saves nothing more has no slope of its own.
-        if saved[two] > saved[one]:
-            steepest = max(steepest, (lost[two] - lost[one]) / (saved[two] - saved[one]))
+        # Rounding must not turn the order of rows round.
+        steepest = max(steepest, (lost[two] - lost[one]) / (saved[two] - saved[one]))
         slopes[one:two] = steepest
     return slopes
