@@ -366,10 +366,10 @@ def test_a_governor_travels_to_the_executors():
         ({"latency_seconds": math.nan}, "latency_seconds must be finite and above 0, got nan"),
         ({"late_share": 0.0}, r"late_share must be in \(0, 1\), got 0.0; it is the share of batches that may be late"),
         ({"late_share": math.nan}, r"late_share must be in \(0, 1\), got nan"),
-        ({"latency_of": "newest"}, "latency_of must be 'oldest' or 'mean', got 'newest'; it says whose latency"),
+        ({"latency_of": "newest"}, "latency_of must be 'oldest' or 'mean', got 'newest'; it is whose latency"),
         ({"probe_tuples": 0}, "probe_tuples must be finite and above 0, got 0; it is the most tuples"),
         ({"grace_seconds": -5}, "grace_seconds must be finite and above 0, got -5; it is how long"),
-        ({"policy": None}, r"policy must have decide\(load\), got None; for example Uniform\(\)"),
+        ({"policy": None}, r"policy must be a policy with decide\(load\), got None; give one, as in Uniform\(\)"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -287,11 +287,11 @@ def test_a_confidence_outside_0_and_1_is_refused(confidence):
     [
         (
             lambda: estimate(Moments.of([1.0]), "median"),
-            "aggregate must be one of count, sum, avg, variance, got 'median'",
+            "aggregate must be 'count', 'sum', 'avg' or 'variance', got 'median'",
         ),
         (
             lambda: estimate(Moments.of([1.0]), "sum", method="bayes"),
-            "method must be one of normal, hoeffding, got 'bayes'",
+            "method must be 'normal' or 'hoeffding', got 'bayes'",
         ),
         (
             lambda: estimate(Moments.of([1.0]), "sum", within=(2, 1)),
@@ -300,7 +300,7 @@ def test_a_confidence_outside_0_and_1_is_refused(confidence):
         (lambda: Moments.of([1.0], weights=[0.5]), r"weights must be finite and at least 1, got .*0\.5"),
         (lambda: Moments.of([1.0], weights=[math.nan]), "weights must be finite and at least 1, got .*nan"),
         (lambda: MaxError(relative=0), "relative must be finite and above 0, got 0"),
-        (lambda: MaxError(relative=0.1, otherwise="panic"), "otherwise must be one of warn, null, stop, got 'panic'"),
+        (lambda: MaxError(relative=0.1, otherwise="panic"), "otherwise must be 'warn', 'null' or 'stop', got 'panic'"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(act, message):

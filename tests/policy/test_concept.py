@@ -226,8 +226,8 @@ def test_the_size_of_a_join_is_exact_for_every_key_that_is_there():
     [
         ({"keep": 1.5}, "keep must be in"),
         ({"max_tuples": 0}, "max_tuples must be finite and above 0"),
-        ({"rule": "fair"}, "rule must be one of"),
-        ({"wins": "fair"}, "wins must be one of"),
+        ({"rule": "fair"}, "rule must be 'equal', 'proportional' or 'neyman'"),
+        ({"wins": "fair"}, "wins must be 'budget' or 'coverage'"),
         ({"passes": 3}, "passes must be 1 or 2"),
     ],
 )

@@ -33,6 +33,25 @@ def chain(loss: LossTolerance | None = None) -> Network:
     )
 
 
+def test_savings_increase_also_where_utility_hardly_changes_with_the_load():
+    def filtering(name: str, above: str) -> Operator:
+        return Operator(name=name, kind="filter", inputs=(above,), seconds_per_tuple=1.0)
+
+    network = Network(
+        (
+            Source(name="I0", tuples_per_second=1.0),
+            Source(name="I1", tuples_per_second=1.0),
+            filtering("f0", "I0"),
+            filtering("f1", "f0"),
+            filtering("f2", "f0"),
+            Operator(name="u", kind="union", inputs=("f1", "I1"), seconds_per_tuple=1.0),
+            Output(name="O0", input="u", loss=LossTolerance.of((0.0, 0.0), (0.3, 1.2), (1.0, 1.2000000417232513))),
+            Output(name="O1", input="f2", loss=LossTolerance.of((0.0, 0.0), (1.0, 0.0))),
+        )
+    )
+    assert np.all(np.diff(RoadMap.build(network, step=0.1).savings) > 0)
+
+
 @given(network=networks(joins=True), step=steps)
 @settings(max_examples=80, deadline=None)
 def test_savings_of_successive_rows_increase_and_utility_does_not(network, step):

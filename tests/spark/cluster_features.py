@@ -24,7 +24,7 @@ from penstock.model.forecast import Forecast
 from penstock.spark.compile.layout import planner_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import SHORT_BATCHES
-from penstock.spark.windows.shedding import WindowShedder
+from penstock.spark.windows.shedder import WindowShedder
 
 ROWS = 2_000
 SPECULATION = {

@@ -66,6 +66,6 @@ def test_a_network_of_several_outputs_is_one_query_with_drops_on_its_arcs(found)
 
 
 def test_what_cannot_work_says_so(found):
-    assert "works on a streaming DataFrame" in found["collected"]
+    assert "must be a streaming DataFrame" in found["collected"]
     assert found["damaged"].startswith("PlanLogError: ")
     assert found["in a worker"].startswith("PlanLogError: ")

@@ -1,6 +1,7 @@
 """What the source that passes ranges over hands to its tasks, and what they read; without Spark."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +13,15 @@ from tests.kafka import filled_topic
 
 def reader(tasks, *, topic="t", client="{}"):
     return KafkaReader(
-        topics=(topic,), client=client, starting="latest", log="/nowhere", governor="{}", tasks=tasks, weight="weight",
+        topics=(topic,),
+        client=client,
+        starting="latest",
+        log=Path("/nowhere"),
+        governor=ps.Governor(latency_seconds=5.0),
+        tasks=tasks,
+        weight="weight",
         draw=7,
-    )  # fmt: skip
+    )
 
 
 def offset(ends, starts, keep):
@@ -65,8 +72,8 @@ def test_what_is_read_is_what_was_planned_row_by_row(broker, tmp_path):
         topics=(topic,),
         client=client,
         starting="earliest",
-        log=str(tmp_path),
-        governor=json.dumps({"latency_seconds": 5.0, "probe_tuples": 100}),
+        log=tmp_path,
+        governor=ps.Governor(latency_seconds=5.0, probe_tuples=100),
         tasks=3,
         weight="weight",
         draw=7,

@@ -526,5 +526,5 @@ def test_a_frame_has_every_entry_once_or_just_the_last_ones(spark, some_lost):
     fill_on(ledger, range(1_345, 2_004))
     assert frame.count() == len(NOT_LOST)  # as it was when it was made, although files were merged since
     for last in (0, -1, 2.5, True):
-        with pytest.raises(InvalidInputError, match="last must be a whole number above 0"):
+        with pytest.raises(InvalidInputError, match="last must be a whole number of at least 1"):
             ledger.frame(spark, last=last)

@@ -295,7 +295,10 @@ REFUSED = {
         InvalidInputError,
         lambda n, s, spark: n.source("x", spark.range(1), row_id="id"),
     ),
-    "has no column 'nope'": (InvalidInputError, lambda n, s, spark: n.source("x", events(spark), row_id="nope")),
+    "row_id of source 'x' names the column 'nope'": (
+        InvalidInputError,
+        lambda n, s, spark: n.source("x", events(spark), row_id="nope"),
+    ),
     "must name one column": (InvalidInputError, lambda n, s, _: s.output("o", value=ps.ValueGraph.of((0, 1, 1)))),
     "which only answers of windows have": (
         InvalidInputError,
@@ -329,5 +332,7 @@ def test_what_cannot_be_built_is_refused_with_the_reason(said, spark, checkpoint
 
 
 def test_shedding_must_be_one_of_four(checkpoint):
-    with pytest.raises(InvalidInputError, match="random, semantic, uniform, none"):
+    with pytest.raises(
+        InvalidInputError, match="shedding must be 'random', 'semantic', 'uniform' or 'none', got 'best'"
+    ):
         ps.Network(checkpoint=checkpoint, shedding="best")

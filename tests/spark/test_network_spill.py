@@ -314,7 +314,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_starts(spark, checkpoi
             network(None, events(spark), **{name: F.lit(1)}).backfill(into=spill)
     with pytest.raises(ps.InvalidInputError, match=r"the column 'odd' holds .*; cast or drop it"):
         network(spill, events(spark), odd=F.expr("INTERVAL '1' MONTH")).answers()
-    with pytest.raises(ps.InvalidInputError, match="a spill needs a folder, got ''"):
+    with pytest.raises(ps.InvalidInputError, match="spill is empty, got ''"):
         network("", events(spark))
     refused = network(str(tmp_path / "file"), events(spark))
     (tmp_path / "file").touch()

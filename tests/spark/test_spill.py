@@ -257,11 +257,11 @@ def test_what_cannot_be_spilled_is_refused_before_anything_starts(spark, checkpo
     for path in (file, file / "below"):
         with pytest.raises(ps.InvalidInputError, match=f"cannot be a folder, for {file} is a file"):
             shedding(checkpoint, str(path))
-    with pytest.raises(ps.InvalidInputError, match=r"a spill needs a folder, got ''"):
+    with pytest.raises(ps.InvalidInputError, match=r"spill is empty, got ''"):
         shedding(checkpoint, "")
     with pytest.raises(ps.NotSupportedError, match=r"gs://bucket/spill is not in a store"):
         shedding(checkpoint, "gs://bucket/spill")
-    with pytest.raises(ps.InvalidInputError, match="keep_batches must be a whole number above 0, got 0"):
+    with pytest.raises(ps.InvalidInputError, match="keep_batches must be a whole number of at least 1, got 0"):
         ps.Spill("/tmp/spill", keep_batches=0)
     for column, told in (
         ("reason", "has a column 'reason', where stored rows say what became of them"),

@@ -121,3 +121,49 @@ def test_a_second_shedder_in_one_query_is_named(spark, checkpoint):
     with pytest.raises(ps.NotSupportedError, match=r"nobody controls the shedder 'second'.*has room for one shedder"):
         run.await_termination(60)
     assert committed(checkpoint) == []
+
+
+def of_network(spark, checkpoint, name="second", events=None):
+    network = ps.Network(checkpoint=checkpoint, latency_seconds=5, name=name)
+    source = network.source("numbers", numbers(spark) if events is None else events, row_id="value")
+    source.filter("some", F.col("value") >= 0).output("all")
+    return network, network.answers()
+
+
+def of_operator(spark, checkpoint, name="second", events=None):
+    operator = ps.operator(
+        lambda row: {"value": row["value"]},
+        key="value",
+        returns="value BIGINT",
+        latency=5,
+        checkpoint=checkpoint,
+        name=name,
+    )
+    return operator, (numbers(spark) if events is None else events).transform(operator)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("called", "made"), [("network", of_network), ("operator", of_operator)])
+def test_writer_start_of_a_network_or_an_operator_is_refused(spark, checkpoint, called, made):
+    _, frame = made(spark, checkpoint)
+    error = error_of(frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start())
+
+    assert isinstance(error, ps.NotSupportedError)
+    assert f"nobody controls the {called} 'second'" in str(error)
+    assert f"{called}.start(writer), not with writer.start()" in str(error)
+    assert committed(checkpoint) == []
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("called", "made"), [("network", of_network), ("operator", of_operator)])
+@pytest.mark.parametrize("starts", ["the shedder", "the other"])
+def test_a_shedder_beside_a_network_or_an_operator_is_named(spark, checkpoint, called, made, starts):
+    shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value")
+    other, frame = made(spark, checkpoint, events=numbers(spark).transform(shedder))
+    writer = frame.writeStream.format("noop")
+
+    run = (shedder if starts == "the shedder" else other).start(writer)
+    unstarted = f"{called} 'second'" if starts == "the shedder" else "shedder 'shed'"
+    with pytest.raises(ps.NotSupportedError, match=f"nobody controls the {unstarted}"):
+        run.await_termination(60)
+    assert committed(checkpoint) == []

@@ -169,6 +169,28 @@ def test_small_groups_are_kept_whole_and_large_ones_to_the_budget(spark, tmp_pat
     assert middle.loc["large", "overlap"] == 1.0
 
 
+@pytest.mark.parametrize(
+    ("value", "overlaps", "distances"),
+    [(None, [None] * 3, [None] * 3), ("price", [None, 1.0, 0.0], [None, 0.0, pytest.approx(0.8)])],
+)
+def test_windows_without_a_key_tell_how_their_values_moved_or_that_nobody_knows(
+    spark, tmp_path, value, overlaps, distances
+):
+    feed = Feed(spark, tmp_path)
+    # Two windows of 1 and 3, then one of 9 and 11: the means are 8 apart, the deviations 1 each.
+    for first, prices in ((0, (1.0, 3.0)), (10, (1.0, 3.0)), (20, (9.0, 11.0))):
+        feed.add([(first + number, "a", price) for number, price in enumerate(prices)])
+    feed.add([(100.0, "end", 0.0)])
+
+    options = {"size_seconds": 10, "slide_seconds": 10, "key": (), "value": value}
+    found = run_to_end(windows_of(feed, tmp_path, ps.KeepAll(), **options), tmp_path)
+    shown = found.astype(object).where(found.notna(), None)
+
+    assert shown.start.tolist() == [0.0, 10.0, 20.0]
+    assert shown.overlap.tolist() == overlaps
+    assert shown.distance.tolist() == distances
+
+
 def test_uniform_goes_the_same_way_and_keeps_its_share(spark, tmp_path):
     feed = Feed(spark, tmp_path)
     feed.add(steady(range(0, 60), per_second=100))
@@ -312,8 +334,8 @@ def _folder(path: Path, name: str) -> Path:
     [
         ({"key": "nobody"}, "key names the column 'nobody'"),
         ({"slide_seconds": 60}, "slide_seconds must be at most size_seconds"),
-        ({"size_seconds": 0.00001}, "size_seconds must be above 0 and whole milliseconds"),
-        ({"buckets": 9}, "buckets must be in"),
+        ({"size_seconds": 0.00001}, "size_seconds must be whole milliseconds, got 1e-05"),
+        ({"buckets": 9}, "buckets must be a whole number of at least 1 and of at most 8, got 9"),
         ({"returns": "user STRING, kept LONG"}, "returns has the column 'kept'"),
     ],
 )

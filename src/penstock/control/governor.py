@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from penstock.control.guidance import Guidance, collecting_seconds, foreign_units, tuples_in
 from penstock.control.target import Target
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import require_kind
 from penstock.model.forecast import NOTHING_SECONDS, Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
@@ -117,8 +117,7 @@ class Governor(Target):
     def __post_init__(self) -> None:
         # Not super(): a dataclass with slots is made anew, and super() would look for the first one.
         Target.__post_init__(self)
-        if not isinstance(self.policy, Policy):
-            raise InvalidInputError(f"policy must have decide(load), got {self.policy!r}; for example Uniform()")
+        require_kind("policy", self.policy, Policy, called="a policy with decide(load)", example="Uniform()")
 
     def decide(self, guidance: Guidance | None, demand: Demand, recent: Sequence[Decision] = ()) -> Decision:
         """Plan one batch; ``recent`` holds the decisions before it, newest last."""

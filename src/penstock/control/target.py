@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidInputError, require_positive
+from penstock.model.errors import require_choice, require_positive, require_share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,8 @@ class Target:
 
     def __post_init__(self) -> None:
         require_positive("latency_seconds", self.latency_seconds, meaning="the time from arrival to result to hold")
-        if self.latency_of not in ("oldest", "mean"):
-            raise InvalidInputError(
-                f"latency_of must be 'oldest' or 'mean', got {self.latency_of!r}; it says whose latency to hold"
-            )
-        if not 0 < self.late_share < 1:
-            raise InvalidInputError(
-                f"late_share must be in (0, 1), got {self.late_share!r}; it is the share of batches that may be late"
-            )
+        require_choice("latency_of", self.latency_of, ("oldest", "mean"), meaning="whose latency to hold")
+        require_share("late_share", self.late_share, meaning="the share of batches that may be late")
         require_positive("probe_tuples", self.probe_tuples, meaning="the most tuples to take before costs are known")
         require_positive("grace_seconds", self.grace_seconds, meaning="how long old guidance may be relied on")
 

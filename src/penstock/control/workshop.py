@@ -65,7 +65,7 @@ class Workshop:
         pair: CostPair | None = None,
     ) -> None:
         if constraint.seconds <= 0:
-            raise InvalidInputError(f"the latency must be above 0 s, got {constraint.seconds!r}")
+            raise InvalidInputError(f"the latency must be above 0 s, got {constraint.seconds!r}; no batch ends at once")
         self._policy = policy
         self._known = resume or LearnedWork()
         # What a policy with sketches of another shape has learned cannot be added to.

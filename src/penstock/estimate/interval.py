@@ -31,7 +31,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from penstock.estimate.algebra import Algebra, Number
 from penstock.model.error_target import require_confidence, require_method
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import InvalidInputError, require_choice
 
 Aggregate = Literal["count", "sum", "avg", "variance"]
 # Values known to lie in this range: the least and the largest that can occur.
@@ -175,15 +175,20 @@ def require(aggregate: str, *, confidence: float, method: str, within: Within) -
     """Refuse what no interval can be made for."""
     require_confidence(confidence)
     require_method(method)
-    if aggregate not in get_args(Aggregate):
-        raise InvalidInputError(
-            f"aggregate must be one of {', '.join(get_args(Aggregate))}, got {aggregate!r}; "
-            "a weighted sample answers no other with bounds"
-        )
-    if within is not None and not (all(map(math.isfinite, within)) and within[0] < within[1]):
+    meaning = "what is answered with bounds, and a weighted sample has none for others"
+    require_choice("aggregate", aggregate, get_args(Aggregate), meaning=meaning)
+    if within is not None and not _is_range(within):
         raise InvalidInputError(
             f"within must be two finite numbers, the smaller one first, got {within!r}; all values lie between them"
         )
+
+
+def _is_range(within: object) -> bool:
+    if not isinstance(within, (tuple, list)) or len(within) != 2 or any(isinstance(end, bool) for end in within):
+        return False
+    low, high = within
+    numbers = isinstance(low, (int, float)) and isinstance(high, (int, float))
+    return numbers and math.isfinite(low) and math.isfinite(high) and bool(low < high)
 
 
 def _linearised(sums: Sums, aggregate: Aggregate, algebra: Algebra, then: Callable[..., Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.model.errors import InvalidInputError, require_positive
+from penstock.model.errors import require_choice, require_positive, require_share
 
 Behaviour = Literal["warn", "null", "stop"]
 Method = Literal["normal", "hoeffding"]
@@ -43,11 +43,8 @@ class MaxError:
         require_positive("relative", self.relative, meaning="the largest relative error to allow, such as 0.05")
         require_confidence(self.confidence)
         require_method(self.method)
-        if self.otherwise not in get_args(Behaviour):
-            raise InvalidInputError(
-                f"otherwise must be one of {', '.join(get_args(Behaviour))}, got {self.otherwise!r}; "
-                "it says what becomes of an answer that misses its target"
-            )
+        meaning = "what becomes of an answer that misses its target"
+        require_choice("otherwise", self.otherwise, get_args(Behaviour), meaning=meaning)
 
     def met_by(self, relative_error: float | None) -> bool:
         """Whether an answer of this relative error is good enough; one of unknown error is not."""
@@ -63,18 +60,10 @@ def require_confidence(confidence: float) -> None:
     penstock.model.errors.InvalidInputError: confidence must be in (0, 1), got 95; it is the share of intervals that \
 hold the truth, such as 0.95
     """
-    given: object = confidence
-    if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 < given < 1:
-        raise InvalidInputError(
-            f"confidence must be in (0, 1), got {confidence!r}; it is the share of intervals that hold the truth, "
-            "such as 0.95"
-        )
+    require_share("confidence", confidence, meaning="the share of intervals that hold the truth, such as 0.95")
 
 
 def require_method(method: str) -> None:
     """Refuse a method that is not known."""
-    if method not in get_args(Method):
-        raise InvalidInputError(
-            f"method must be one of {', '.join(get_args(Method))}, got {method!r}; "
-            "it says what an interval rests on: hoeffding holds for any distribution, normal is narrower"
-        )
+    meaning = "what an interval rests on: hoeffding holds for any distribution, normal is narrower"
+    require_choice("method", method, get_args(Method), meaning=meaning)

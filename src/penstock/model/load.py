@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.model.branches import Branches
-from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
+from penstock.model.errors import InvalidInputError, is_number, require_fraction, require_not_negative, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class Load:
 
 def require_headroom(headroom: float) -> None:
     """Refuse a headroom outside (0, 1]."""
-    if not 0 < headroom <= 1:
+    if not is_number(headroom) or not 0 < headroom <= 1:
         raise InvalidInputError(
             f"headroom must be in (0, 1], got {headroom!r}; it is the share of the available time a policy may use"
         )

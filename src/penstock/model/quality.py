@@ -7,8 +7,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Real
 
-from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative
+from penstock.model.errors import InvalidInputError, require_flag, require_fraction, require_not_negative
 
 Point = tuple[float, float]
 ROUNDING = 1e-9
@@ -42,7 +43,8 @@ class LossTolerance:
             Take the concave hull of a graph that is not concave. It is nowhere below the graph, so losses between its
             corners are then thought smaller than they are.
         """
-        corners = sorted(points)
+        require_flag("hull", hull, meaning="whether to take the concave hull of a graph that is not concave")
+        corners = sorted(_points_of("a loss-tolerance graph", points))
         if corners and corners[0][0] > 0:
             corners = [(0.0, 0.0), *corners]
         return LossTolerance(concave_hull(corners) if hull else tuple(corners))
@@ -110,7 +112,7 @@ class LatencyGraph:
     @staticmethod
     def of(*points: Point) -> LatencyGraph:
         """Make a graph from its corners, in any order."""
-        return LatencyGraph(tuple(sorted(points)))
+        return LatencyGraph(tuple(sorted(_points_of("a latency graph", points))))
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", _points("a latency graph", self.points))
@@ -154,22 +156,22 @@ class ValueGraph:
     @staticmethod
     def of(*pieces: Sequence[float]) -> ValueGraph:
         """Make a graph from pieces of three or four numbers, in any order."""
-        for piece in pieces:
-            if len(piece) not in (3, 4):
-                raise InvalidInputError(
-                    "a piece of a value graph is (low, high, utility) or (low, high, utility at low, utility at high), "
-                    f"got {tuple(piece)!r}"
-                )
-        return ValueGraph(tuple(sorted((p[0], p[1], p[2], p[-1]) for p in pieces)))
+        wanted = "(low, high, utility) or (low, high, utility at low, utility at high)"
+        found = _rows("a piece of a value graph", pieces, lengths=(3, 4), wanted=wanted)
+        return ValueGraph(tuple(sorted((p[0], p[1], p[2], p[-1]) for p in found)))
 
     def __post_init__(self) -> None:
-        pieces = tuple((float(a), float(b), float(u), float(v)) for a, b, u, v in self.pieces)
+        wanted = "(low, high, utility at low, utility at high)"
+        found = _rows("a piece of a value graph", self.pieces, lengths=(4,), wanted=wanted)
+        pieces = tuple((a, b, u, v) for a, b, u, v in found)
         object.__setattr__(self, "pieces", pieces)
         if not pieces:
             raise InvalidInputError("a value graph needs pieces, as in ValueGraph.of((0, 50, 0.2), (50, 100, 1.0))")
         for low, high, *utilities in pieces:
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InvalidInputError(f"a piece of a value graph must be finite and low < high, got [{low}, {high}]")
+                raise InvalidInputError(
+                    f"a piece of a value graph must be finite and low < high, got [{low}, {high}]; mend its edges"
+                )
             for utility in utilities:
                 require_not_negative("the utility of a value graph", utility, meaning="what such a tuple is worth")
         for (_, high, *_), (low, *_) in pairwise(pieces):
@@ -210,7 +212,8 @@ class Histogram:
     @staticmethod
     def of(*bins: Sequence[float]) -> Histogram:
         """Make a histogram from bins in any order; counts do as well as shares."""
-        return Histogram(tuple(sorted((float(low), float(high), float(share)) for low, high, share in bins)))
+        found = _rows("a bin of a histogram", bins, lengths=(3,), wanted="(low, high, share)")
+        return Histogram(tuple(sorted((low, high, share) for low, high, share in found)))
 
     @staticmethod
     def uniform(low: float, high: float) -> Histogram:
@@ -220,7 +223,9 @@ class Histogram:
     def __post_init__(self) -> None:
         for low, high, share in self.bins:
             if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise InvalidInputError(f"a bin of a histogram must be finite and low < high, got [{low}, {high}]")
+                raise InvalidInputError(
+                    f"a bin of a histogram must be finite and low < high, got [{low}, {high}]; mend its edges"
+                )
             require_not_negative("the share of a bin", share, meaning="how many of the values fall into it")
         for (_, high, _), (low, *_) in pairwise(self.bins):
             if low < high:
@@ -259,11 +264,26 @@ def concave_hull(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def _points(graph: str, points: Iterable[Point]) -> tuple[Point, ...]:
-    corners = tuple((float(x), float(y)) for x, y in points)
+    corners = _points_of(graph, points)
     for (before, _), (after, _) in pairwise(corners):
         if not before < after:
             raise InvalidInputError(f"corners of {graph} must lie at rising x, got {corners}; each x has one utility")
     return corners
+
+
+def _points_of(graph: str, points: Iterable[Point]) -> tuple[Point, ...]:
+    return tuple((x, y) for x, y in _rows(f"a corner of {graph}", points, lengths=(2,), wanted="(x, y)"))
+
+
+def _rows(what: str, given: Iterable[object], *, lengths: tuple[int, ...], wanted: str) -> list[tuple[float, ...]]:
+    """Take rows of numbers, those of NumPy as well; anything else is refused."""
+    rows = []
+    for row in given:
+        found = row if isinstance(row, (tuple, list)) else ()
+        if len(found) not in lengths or any(isinstance(each, bool) or not isinstance(each, Real) for each in found):
+            raise InvalidInputError(f"{what} must be {wanted}, all of them numbers, got {row!r}; write it so")
+        rows.append(tuple(map(float, found)))
+    return rows
 
 
 def _slopes(points: Sequence[Point]) -> list[float]:

@@ -18,7 +18,7 @@ from typing import get_args
 
 import numpy as np
 
-from penstock.model.errors import InvalidInputError, require_fraction, require_positive
+from penstock.model.errors import InvalidInputError, require_choice, require_fraction, require_positive
 from penstock.model.load import Load
 from penstock.model.plan import ByGroup, Plan, Rule, Wins
 from penstock.policy.allocation import Quotas, allocate, share_out
@@ -33,7 +33,7 @@ class ConceptDriven:
     Parameters
     ----------
     keep
-        Share of the tuples to keep. None (the default) keeps what fits; windows then need ``max_tuples``.
+        Share of the tuples to keep. None (the default) keeps what fits.
     max_tuples
         Most tuples of a window to keep; a window that is no larger is kept whole.
     relative_error
@@ -90,12 +90,9 @@ class ConceptDriven:
             require_positive("max_tuples", self.max_tuples, meaning="the most tuples of a window to keep")
         if self.relative_error is not None:
             require_positive("relative_error", self.relative_error, meaning="how far off a sum may be, as a share")
-        if self.rule not in get_args(Rule):
-            raise InvalidInputError(f"rule must be one of {', '.join(get_args(Rule))}, got {self.rule!r}")
-        if self.wins not in get_args(Wins):
-            raise InvalidInputError(f"wins must be one of {', '.join(get_args(Wins))}, got {self.wins!r}")
-        if self.passes not in (1, 2):
-            raise InvalidInputError(f"passes must be 1 or 2, got {self.passes!r}; it is how often a batch is read")
+        require_choice("rule", self.rule, get_args(Rule), meaning="how the large groups share the budget")
+        require_choice("wins", self.wins, get_args(Wins), meaning="what gives way with more groups than budget")
+        require_choice("passes", self.passes, (1, 2), meaning="how often a batch is read")
         require_fraction("rest_share", self.rest_share, meaning="the share of the budget for keys without a rate")
         require_fraction("min_keep", self.min_keep, meaning="the least share of a key's tuples to keep")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from penstock.model.errors import InvalidInputError, require_not_negative
+from penstock.model.errors import require_not_negative, require_whole
 
 AVERAGE, MAXIMUM, WINDOW = 0, 1, 2
 
@@ -54,7 +54,8 @@ class WindowLatency:
     >>> WindowLatency(seconds=0.5, tuples=0)
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidInputError: tuples must be at least 1, got 0; it is how many tuples the mean covers
+    penstock.model.errors.InvalidInputError: tuples must be a whole number of at least 1, got 0; it is how many \
+tuples the mean covers
     """
 
     KIND: ClassVar[int] = WINDOW
@@ -64,10 +65,7 @@ class WindowLatency:
 
     def __post_init__(self) -> None:
         _require_seconds(self.seconds)
-        if self.tuples < 1:
-            raise InvalidInputError(
-                f"tuples must be at least 1, got {self.tuples!r}; it is how many tuples the mean covers"
-            )
+        require_whole("tuples", self.tuples, meaning="how many tuples the mean covers")
 
     @property
     def window_tuples(self) -> int:

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.errors import require_fraction, require_not_negative, require_positive
+from penstock.model.errors import require_flag, require_fraction, require_not_negative, require_positive
 from penstock.policy.constraint import MAXIMUM, Constraint
-from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE, CheckUtility, Learning, new_shedder
+from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE, CheckUtility, Learning, new_shedder, require_learning
 from penstock.policy.shedding import NOP, RUN, admit, breaks_constraint, queuing_seconds
 from penstock.sketch.hashing import chance
 from penstock.sketch.jit import inlined
@@ -148,6 +148,8 @@ class Density:
     check_utility: CheckUtility | None = None
 
     def __post_init__(self) -> None:
+        require_learning(self.learning, self.check_utility)
+        require_flag("true_costs", self.true_costs, meaning="whether costs come from an oracle")
         require_fraction("min_keep", self.min_keep, meaning="the floor under every keep rate")
         require_positive("target", self.target, meaning="the share of the constraint that the queue is held at")
         require_not_negative("bend", self.bend, meaning="how far the price limit bends with the queue")

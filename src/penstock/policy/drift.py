@@ -45,6 +45,17 @@ def drift(before: GroupConcept, after: GroupConcept) -> Drift:
     return Drift(overlap=common / len(keys), distance=min(1.0, distance))
 
 
+def value_drift(before: GroupConcept, after: GroupConcept) -> Drift:
+    """Measure the drift of windows without groups, by the mean and the spread of all their values.
+
+    >>> import numpy as np
+    >>> before, after = (GroupConcept.of(np.zeros(2, dtype=np.int64), np.array(v)) for v in ([1.0, 3.0], [2.0, 4.0]))
+    >>> value_drift(before, after)
+    Drift(overlap=0.333..., distance=0.333...)
+    """
+    return scalar_drift(*(ScalarConcept.of_whole(concept) for concept in (before, after)))
+
+
 def scalar_drift(before: ScalarConcept, after: ScalarConcept) -> Drift:
     """Measure the drift of a scalar concept: how far the intervals mean ± deviation overlap, and lie apart.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from penstock.model.branches import Branch, Branches
 from penstock.model.error_target import MaxError, require_confidence
-from penstock.model.errors import InvalidInputError, require_fraction
+from penstock.model.errors import InvalidInputError, require_fraction, require_kind
 from penstock.model.load import Load
 from penstock.model.plan import Plan
 from penstock.policy.sampling import Diagram, Operator, Query, Source, effective_keep, least_relative_error, place
@@ -16,6 +16,7 @@ from penstock.policy.sampling import Diagram, Operator, Query, Source, effective
 # Beyond this ratio of deviation to mean a sum is so near to 0 that no sample of any size holds a relative error.
 NEAR_ZERO = 100.0
 SOURCE, SHARED = "source", "shared part"
+_TARGETS = "{'trips': MaxError(relative=0.05)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,9 @@ class LeastError:
     DEFAULT_RELATIVE = 0.1
 
     def __post_init__(self) -> None:
+        require_kind("targets", self.targets, Mapping, called="a mapping of outputs to targets", example=_TARGETS)
+        for name, target in self.targets.items():
+            require_kind(f"targets[{name!r}]", target, MaxError, called="a MaxError", example="MaxError(relative=0.05)")
         require_confidence(self.confidence)
         require_fraction("min_keep", self.min_keep, meaning="the least share of tuples to keep")
         if self.min_keep == 0:

@@ -9,7 +9,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.errors import InvalidInputError, require_fraction, require_not_negative, require_positive
+from penstock.model.errors import (
+    InvalidInputError,
+    require_flag,
+    require_fraction,
+    require_function,
+    require_kind,
+    require_not_negative,
+    require_positive,
+    require_seed,
+    require_whole,
+)
 from penstock.policy.constraint import Constraint
 from penstock.policy.shedding import NOP, OPERATOR, RUN, SHEDDER
 from penstock.sketch.count_min import Shape
@@ -63,9 +73,12 @@ class Learning:
 
     def __post_init__(self) -> None:
         Shape.of(eps=self.eps, delta=self.delta)
-        require_positive("every_tuples", self.every_tuples, meaning="how many executions lie between two snapshots")
+        require_whole("every_tuples", self.every_tuples, meaning="how many executions lie between two snapshots")
+        require_seed(self.seed)
+        require_flag("by_traffic", self.by_traffic, meaning="whether cells are weighed by their traffic")
+        require_flag("eager", self.eager, meaning="whether every snapshot is sent")
         require_not_negative("tolerance", self.tolerance, meaning="how far estimates may move and count as stable")
-        require_not_negative("sync_every_tuples", self.sync_every_tuples, meaning="a count of kept tuples")
+        require_whole("sync_every_tuples", self.sync_every_tuples, least=0, meaning="a count of kept tuples")
         require_positive("fade_above_tuples", self.fade_above_tuples, meaning="how much past an eager pair holds")
 
     @property
@@ -82,6 +95,13 @@ class Learning:
         operator["eager"] = self.eager
         operator["fade_above"] = self.fade_above_tuples
         return operator
+
+
+def require_learning(learning: Learning, check_utility: CheckUtility | None) -> None:
+    """Refuse what costs cannot be learned by, and what cannot say which tuples may be dropped."""
+    require_kind("learning", learning, Learning, called="a Learning", example="Learning()")
+    if check_utility is not None:
+        require_function("check_utility", check_utility, meaning="what says, for items, which tuples may be dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +129,9 @@ class LoadAware:
     learning: Learning = field(default_factory=Learning)
     check_utility: CheckUtility | None = None
 
+    def __post_init__(self) -> None:
+        require_learning(self.learning, self.check_utility)
+
     def shedder(self, constraint: Constraint) -> NDArray[np.void]:
         """Make the shedder's state at its start: it waits for the first pair and keeps all."""
         # Estimates are raised by the factor by which they may be too low ([LAS20] Listing 3.2 line 21).
@@ -134,6 +157,7 @@ class StrawMan:
 
     def __post_init__(self) -> None:
         require_positive("mean_seconds", self.mean_seconds, meaning="what a tuple costs on average")
+        require_learning(self.learning, self.check_utility)
 
     def shedder(self, constraint: Constraint) -> NDArray[np.void]:
         """Make the shedder's state at its start."""
@@ -149,6 +173,9 @@ class FullKnowledge:
 
     learning: Learning = field(default_factory=Learning)
     check_utility: CheckUtility | None = None
+
+    def __post_init__(self) -> None:
+        require_learning(self.learning, self.check_utility)
 
     def shedder(self, constraint: Constraint) -> NDArray[np.void]:
         """Make the shedder's state at its start."""
@@ -174,6 +201,7 @@ class BaseLine:
 
     def __post_init__(self) -> None:
         require_fraction("keep", self.keep, meaning="the share of tuples that survive")
+        require_learning(self.learning, self.check_utility)
 
     def shedder(self, constraint: Constraint) -> NDArray[np.void]:
         """Make the shedder's state at its start; ``min_keep`` has the rate."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from penstock.model.errors import InvalidInputError, require_fraction
+from penstock.model.errors import InvalidInputError, require_fraction, require_kind
 from penstock.model.load import Load
 from penstock.model.plan import NO_KEYS, Plan
 
@@ -44,6 +44,7 @@ class Priority:
     min_keep: float = 0.01
 
     def __post_init__(self) -> None:
+        require_kind("keep", self.keep, Mapping, called="a mapping of keys to rates", example="{'vip': 1.0}")
         if not self.keep:
             raise InvalidInputError("keep must list at least one key and its rate; without any, use Uniform()")
         Plan(keep=1.0, key_keep=self.keep, reason="validation")

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.model.errors import InvalidInputError, require_not_negative, require_positive
+from penstock.model.errors import InvalidInputError, is_number, require_not_negative, require_positive
 from penstock.model.network import Network
 from penstock.policy.place_graph import JOIN, MIX, PLACE, Floats, PlaceGraph, graph_arrays
 from penstock.policy.roadmap_kernel import build_rows
@@ -25,8 +25,7 @@ MOST_WAYS, LARGE = 64, 200
 
 def check_options(network: Network, *, step: float, drop_seconds: float, rule: str) -> None:
     """Refuse steps that are no steps, or drops that would cost more than they save."""
-    if not 0 < step <= 1:
-        raise InvalidInputError(f"step must be in (0, 1], got {step!r}; it is how far a share falls from row to row")
+    require_step(step)
     require_not_negative("drop_seconds", drop_seconds, meaning="the cost of a drop per tuple it sees")
     if rule not in ("marginal", "static"):
         raise InvalidInputError(f"rule must be 'marginal' or 'static', got {rule!r}; 'static' is the paper's")
@@ -37,6 +36,12 @@ def check_options(network: Network, *, step: float, drop_seconds: float, rule: s
                 f"step must exceed drop_seconds over the least load coefficient, {least:g}, got {step!r}; "
                 "a smaller drop costs more than it saves"
             )
+
+
+def require_step(step: float) -> None:
+    """Refuse a step that leads nowhere, or beyond the whole."""
+    if not is_number(step) or not 0 < step <= 1:
+        raise InvalidInputError(f"step must be in (0, 1], got {step!r}; it is how far a share falls from row to row")
 
 
 def build_plans(graph: PlaceGraph, *, step: float, drop_seconds: float, rule: str) -> Part:

@@ -45,9 +45,15 @@ def best_plans(graph: PlaceGraph, nodes: list[int], *, step: float) -> Part:
         steps = max(1, math.ceil(np.max(np.abs(two.shares - one.shares)) / step - 1e-9))
         shares += [one.shares + part / steps * (two.shares - one.shares) for part in range(1, steps + 1)]
     table = np.array(shares)
-    load, utility = table @ programme.work, programme.utility(table)
+    load = table @ programme.work
+    savings = (load[0] - load) * programme.whole
+    # Where utility hardly changes with the load, the solver leaves load over, and corners fall together.
+    rows = np.flatnonzero(savings > np.maximum.accumulate(np.r_[-1.0, savings[:-1]]))
+    rows[-1] = len(table) - 1  # whatever the others save, the last plan drops all
+    table, savings = table[rows], savings[rows]
+    utility = programme.utility(table)
     return Part.with_targets(
-        (load[0] - load) * programme.whole,
+        savings,
         (utility[0] - utility) * programme.full,
         {float(node): table[:, at] for at, node in enumerate(nodes) if graph.kind[node] == PLACE},
     )

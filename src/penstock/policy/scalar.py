@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policy.groups import Floats
+from penstock.policy.groups import Floats, GroupConcept
 from penstock.policy.sampling import Query, effective_keep
 from penstock.sketch.reservoir import Reservoir
 
@@ -39,6 +39,15 @@ class ScalarConcept:
         if not len(values):
             return ScalarConcept(tuples=0, mean=0.0, variance=0.0)
         return ScalarConcept(tuples=len(values), mean=float(np.mean(values)), variance=float(np.var(values)))
+
+    @staticmethod
+    def of_whole(concept: GroupConcept) -> ScalarConcept:
+        """Take all groups of a concept together."""
+        if not concept.tuples:
+            return ScalarConcept(tuples=0, mean=0.0, variance=0.0)
+        mean = float(np.average(concept.means, weights=concept.counts))
+        squares = concept.squares + concept.counts * (concept.means - mean) ** 2
+        return ScalarConcept(tuples=concept.tuples, mean=mean, variance=float(squares.sum()) / concept.tuples)
 
     @staticmethod
     def of_sample(sample: Reservoir) -> ScalarConcept:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from penstock.sketch.hashing import chance
 from penstock.sketch.jit import compiled, inlined
 
 
+@runtime_checkable
 class TuplePolicy(Protocol):
     """A policy that decides tuple by tuple, where the work is done.
 

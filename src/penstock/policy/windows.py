@@ -50,7 +50,46 @@ class Survivors:
 def require_window_policy(policy: Policy) -> None:
     """Refuse a policy that cannot shed windows, before anything starts."""
     if not isinstance(policy, (ConceptDriven, Uniform, KeepAll)):
-        raise InvalidInputError(f"windows are shed by ConceptDriven, Uniform or KeepAll, got {policy!r}")
+        given: object = policy
+        told = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+        raise InvalidInputError(
+            f"windows are shed by ConceptDriven, Uniform or KeepAll, got {told}; give policy=ConceptDriven(), or leave "
+            "it out"
+        )
+
+
+def require_window_settings(policy: Policy, *, value: str | None) -> None:
+    """Refuse also what a policy is asked for and cannot do for windows, or not without a value column."""
+    require_window_policy(policy)
+    if not isinstance(policy, ConceptDriven):
+        return
+    for name, default in (("passes", 1), ("rest_share", 0.5), ("min_keep", 0.0)):
+        if (given := getattr(policy, name)) != default:
+            raise InvalidInputError(
+                f"{name}={given!r} is for micro-batches, and does nothing for windows, whose groups are all known; "
+                "leave it out"
+            )
+    if value is None and (policy.relative_error is not None or policy.rule == "neyman"):
+        asks = "relative_error" if policy.relative_error is not None else "rule='neyman'"
+        raise InvalidInputError(
+            f"{asks} goes by how the values of each group spread, and no column was named; give value=..., as in "
+            "value='fare'"
+        )
+
+
+def require_join_settings(policy: Policy) -> None:
+    """Refuse what a policy is asked for and cannot do for windows of two streams."""
+    if isinstance(policy, ConceptDriven) and policy.relative_error is not None:
+        raise InvalidInputError(
+            "relative_error says how precise the sum of one stream is to be, and does nothing for pairs; give a join "
+            "its budget: ConceptDriven(keep=0.05) or ConceptDriven(max_tuples=50_000)"
+        )
+    if isinstance(policy, ConceptDriven) and policy.rule != "equal":
+        raise InvalidInputError(
+            f"rule={policy.rule!r} says how groups of one stream share, and does nothing for pairs, which share by how "
+            "many there are and, with value=..., by how their values spread; leave it out"
+        )
+    require_window_settings(policy, value=None)
 
 
 def under_plan(policy: Policy, keep: float) -> Policy:

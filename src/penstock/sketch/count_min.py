@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import InvalidInputError, is_number
 from penstock.sketch.hashing import HashFamily, Items, column_of
 from penstock.sketch.jit import compiled
 
@@ -62,7 +62,7 @@ class Shape:
         and computes with 55 in section 4.2; the formula gives 55.
         """
         for name, value in (("eps", eps), ("delta", delta)):
-            if not 0 < value < (math.e if name == "eps" else 1):
+            if not is_number(value) or not 0 < value < (math.e if name == "eps" else 1):
                 raise InvalidInputError(f"{name} must be above 0 and below 1, got {value!r}; it bounds the error")
         return Shape(rows=max(1, math.ceil(math.log2(1 / delta))), columns=math.ceil(math.e / eps), seed=seed)
 

@@ -6,16 +6,25 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
 from penstock.model import network as model
-from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.model.errors import (
+    InvalidInputError,
+    NotSupportedError,
+    require_choice,
+    require_name,
+    require_seed,
+    require_text,
+)
+from penstock.policy.roadmap_build import require_step
+from penstock.spark.checks import TIMES, require_columns, require_frame, require_stream, require_type, require_writer
 from penstock.spark.compile.steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
+from penstock.spark.names import name_of, names_of
 from penstock.spark.network_stream import Stream
 from penstock.spark.spill.options import Spill, to_spill
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 
 if TYPE_CHECKING:
     from penstock.spark.backfill.reach import Moment
@@ -71,7 +80,7 @@ class Network:
     def __init__(
         self,
         *,
-        checkpoint: str | StorePath,
+        checkpoint: Location,
         latency_seconds: float | None = None,
         shedding: Shedding = "random",
         late_share: float = 0.05,
@@ -80,10 +89,12 @@ class Network:
         step: float = 0.02,
         seed: int = 0,
         name: str = "network",
-        spill: str | StorePath | Spill | None = None,
+        spill: Location | Spill | None = None,
     ) -> None:
-        if shedding not in SHEDDING:
-            raise InvalidInputError(f"shedding must be one of {', '.join(SHEDDING)}, got {shedding!r}")
+        require_choice("shedding", shedding, SHEDDING, meaning="how rows are dropped")
+        require_step(step)
+        require_name(name)
+        require_seed(seed)
         self.checkpoint = place(checkpoint)
         self.shedding: Shedding = shedding
         self.name = name
@@ -126,26 +137,38 @@ class Network:
             How late rows may be, as Spark takes it.
         """
         self._refuse_late(name)
-        if not frame.isStreaming:
-            raise InvalidInputError(f"source {name!r} must be a streaming DataFrame; use spark.readStream")
-        ids = (row_id,) if isinstance(row_id, str) else tuple(row_id)
+        require_stream(f"source {name!r}", frame, otherwise="")
+        ids = names_of("row_id", row_id)
         if not ids:
-            raise InvalidInputError(f"row_id of source {name!r} must name a column that identifies a row")
-        for column in (*ids, *([arrival] if arrival else []), *([event_time] if event_time else [])):
-            if column not in frame.columns:
-                raise InvalidInputError(f"source {name!r} has no column {column!r}; it has {', '.join(frame.columns)}")
+            raise InvalidInputError(
+                f"row_id of source {name!r} names no column; name what identifies a row, as in 'id'"
+            )
+        arrival, event_time = name_of("arrival", arrival), name_of("event_time", event_time)
+        require_text("watermark", watermark, meaning="how late rows may be, as in '10 seconds'")
+        require_columns(f"row_id of source {name!r}", ids, frame)
+        for role, column in (("arrival", arrival), ("event_time", event_time)):
+            if column is not None:
+                require_columns(f"{role} of source {name!r}", [column], frame)
+                require_type(f"{role} of source {name!r}", column, frame, *TIMES, meaning="it must be a timestamp")
+        names_of(f"source {name!r}", frame.columns)
         for column in frame.columns:
             if column.startswith("__"):
                 raise InvalidInputError(f"source {name!r} has a column {column!r}; rename it, names with __ are ours")
-        for column in (c for c in (arrival, event_time) if c):
-            if not isinstance(frame.schema[column].dataType, (T.TimestampType, T.TimestampNTZType)):
-                raise InvalidInputError(f"column {column!r} of source {name!r} must be a timestamp")
         self.steps.sources[name] = SourceStep(
             name=name, frame=frame, row_id=ids, arrival=arrival, event_time=event_time, watermark=watermark
         )
         self._columns.update(frame.columns)
         self._nodes.append(model.Source(name=name, tuples_per_second=1.0))
         return Stream(self, name)
+
+    def require_columns(self, role: str, names: Sequence[str]) -> None:
+        """Refuse columns that no source brings and no map makes."""
+        for name in names:
+            if name not in self._columns:
+                raise InvalidInputError(
+                    f"{role} names the column {name!r}, which the network does not have; it has "
+                    f"{', '.join(sorted(self._columns))}"
+                )
 
     def add(self, operator: model.Operator, step: Step) -> Stream:
         """Add an operator; the methods of :class:`Stream` do."""
@@ -207,6 +230,7 @@ class Network:
         """
         from penstock.spark.compile.panes import assemble_windows
 
+        require_frame("answers", answers)
         node = next((o for o in self.model.outputs if o.name == output), None)
         step = self.steps.steps.get(node.input) if node else None
         if not isinstance(step, AggregateStep):
@@ -231,7 +255,7 @@ class Network:
         return spilled_drops(self, self.spill)
 
     def backfill(
-        self, *, into: str | StorePath, since: Moment | None = None, until: Moment | None = None
+        self, *, into: Location, since: Moment | None = None, until: Moment | None = None
     ) -> NetworkBackfilled:
         """Answer again, exactly, for all that drops have touched.
 
@@ -263,9 +287,15 @@ class Network:
         """Start the query that was built on :meth:`answers`, and control it."""
         from penstock.spark.run.network import start_network
 
+        require_writer(writer)
         return start_network(self, writer)
 
     def _refuse_late(self, name: str) -> None:
+        require_text("the name of a node", name, meaning="how a source, an operator or an output is told from others")
+        if ":" in name or ">" in name:
+            raise InvalidInputError(
+                f"node name {name!r} has ':' or '>' in it, by which arcs are told apart; leave it out"
+            )
         if self._model is not None:
             raise InvalidInputError("the network was compiled already; add all operators and outputs before that")
         if any(node.name == name for node in self._nodes):

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.target import Target
 from penstock.control.workplan import RowRule
 from penstock.control.workshop import Workshop
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import (
+    InvalidInputError,
+    require_choice,
+    require_flag,
+    require_function,
+    require_kind,
+    require_name,
+    require_positive,
+    require_seed,
+    require_text,
+    require_whole,
+)
 from penstock.policy.constraint import AverageLatency, Constraint
 from penstock.policy.load_aware import TRUE, LoadAware
 from penstock.policy.sequence import TuplePolicy
 from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.result import Backfilled
+from penstock.spark.checks import parsed_schema, require_stream, require_writer
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.work import WorkMarks
+from penstock.spark.names import name_of, names_of, quoted, weight_of
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.handle import Run, own_error, start_run
 from penstock.spark.run.operator_learner import OperatorLearner
@@ -33,7 +44,7 @@ from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.spilling import Spilling
 from penstock.spark.spill.writer import Part
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 from penstock.spark.work.calls import FAIL, SKIP, Calling
 from penstock.spark.work.columns import Columns
 from penstock.spark.work.task import REPORT, WorkTask
@@ -47,7 +58,7 @@ def operator(
     key: str | Sequence[str],
     returns: str,
     latency: float | Constraint,
-    checkpoint: str | StorePath,
+    checkpoint: Location,
     arrival: str | None = None,
     policy: TuplePolicy | None = None,
     utility: str | None = None,
@@ -60,7 +71,7 @@ def operator(
     grace_seconds: float = 60.0,
     seed: int = 0,
     name: str = "operator",
-    spill: str | StorePath | Spill | None = None,
+    spill: Location | Spill | None = None,
 ) -> Operator:
     """Run an expensive Python function over a stream, and shed what would make its results late.
 
@@ -116,30 +127,35 @@ def operator(
     >>> first.offered == first.kept + first.shed
     True
     """
-    constraint = latency if not isinstance(latency, (int, float)) else AverageLatency(seconds=float(latency))
-    policy = policy or LoadAware()
-    Workshop(policy, constraint)
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
-    if on_error not in (FAIL, SKIP):
-        raise InvalidInputError(f"on_error must be {FAIL!r} or {SKIP!r}, got {on_error!r}")
-    if chunk_tuples < 1:
-        raise InvalidInputError(
-            f"chunk_tuples must be at least 1, got {chunk_tuples!r}; it is how many rows a call gets"
-        )
+    require_function("function", function, meaning="what is run on each row, or on each batch with batchwise=True")
+    if isinstance(latency, (int, float)):
+        require_positive("latency", latency, meaning="the seconds from arrival to commit to hold on average")
+        latency = AverageLatency(seconds=float(latency))
+    require_kind("latency", latency, get_args(Constraint), called="seconds or a constraint", example="5.0")
+    policy = LoadAware() if policy is None else policy
+    require_kind("policy", policy, TuplePolicy, called="a policy that decides row by row", example="LoadAware()")
+    Workshop(policy, latency)
+    require_name(name)
+    require_seed(seed)
+    require_choice("on_error", on_error, (FAIL, SKIP), meaning="what to do when the function raises")
+    require_flag("batchwise", batchwise, meaning="whether the function takes batches of rows")
+    require_whole("chunk_tuples", chunk_tuples, meaning="how many rows a call gets at most")
+    utility, true_cost = name_of("utility", utility), name_of("true_cost", true_cost)
     if policy.KNOWS == TRUE and true_cost is None:
         raise InvalidInputError("the policy is to be given true costs; name the column that holds them: true_cost=...")
-    keys = (key,) if isinstance(key, str) else tuple(key)
-    if not keys:
+    if not (keys := names_of("key", key)):
         raise InvalidInputError("key must name at least one column; costs are learned by key")
+    arrival = name_of("arrival", arrival)
+    require_text("returns", returns, meaning="the columns of the results, as in 'user STRING, score DOUBLE'")
+    weight_of(weight, beside=(*keys, arrival, utility, true_cost))
     return Operator(
         function=function,
         returns=returns,
         planner=WorkPlanner(
             checkpoint=place(checkpoint),
-            target=Target(latency_seconds=constraint.seconds, probe_tuples=probe_tuples, grace_seconds=grace_seconds),
+            target=Target(latency_seconds=latency.seconds, probe_tuples=probe_tuples, grace_seconds=grace_seconds),
             name=name,
-            rule=RowRule(policy=policy, constraint=constraint, utility=utility, true_cost=true_cost),
+            rule=RowRule(policy=policy, constraint=latency, utility=utility, true_cost=true_cost),
         ),
         columns=Columns(key=keys, arrival=arrival, utility=utility, true_cost=true_cost),
         options={"weight": weight, "batchwise": batchwise, "chunk_tuples": chunk_tuples, "on_error": on_error},
@@ -178,10 +194,7 @@ class Operator(Spilling):
             raise InvalidInputError(
                 "this operator is already applied to a stream; a second one needs its own operator()"
             )
-        if not events.isStreaming:
-            raise InvalidInputError(
-                "operator works on a streaming DataFrame, and this one is a batch; use mapInArrow here"
-            )
+        require_stream("what an operator runs on", events, otherwise=", or mapInArrow here")
         self._columns.check(events)
         self._check_storable(events)
         self._events = events
@@ -198,6 +211,7 @@ class Operator(Spilling):
         """Start the query that was built on the results, and control it; the writer gets the operator's checkpoint."""
         if self._events is None:
             raise InvalidInputError("nothing runs yet; build the query on events.transform(operator), then start it")
+        require_writer(writer)
         events, planner = self._events, self._planner
         planner.log.verify()
         pinned = {"key": list(self._columns.key), "arrival": self._columns.arrival, "seed": self._seed}
@@ -217,7 +231,7 @@ class Operator(Spilling):
         query: Callable[[DataFrame], DataFrame],
         *,
         window: Column,
-        into: str | StorePath,
+        into: Location,
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> Backfilled:
@@ -259,18 +273,14 @@ class Operator(Spilling):
         calling = Calling(function=self._function, schema=_returned(self._returns, weight), **self._options)
         stage = stage_seed(self._planner.log.salt(), seed=self._seed)
         task = WorkTask(calling=calling, planner=self._planner, stage=stage, execute=False)
-        return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, `{weight}` DOUBLE")
+        return WorkMarks(task=task, columns=self._columns, returns=f"{self._returns}, {quoted(weight)} DOUBLE")
 
 
 def _returned(returns: str, weight: str) -> pa.Schema:
     """Read the promised columns as Arrow types."""
-    try:
-        schema = cast(T.StructType, T.StructType.fromDDL(returns))
-    except Exception as cause:
-        raise InvalidInputError(
-            f"returns={returns!r} is no list of columns ({cause}); write it as in 'user STRING, score DOUBLE'"
-        ) from cause
-    if weight in schema.names or not schema.names:
+    schema = parsed_schema("returns", returns, example="user STRING, score DOUBLE")
+    names_of("returns", schema.names)
+    if weight in schema.names:
         raise InvalidInputError(f"returns must name columns other than the weight {weight!r}, got {returns!r}")
     # Arrow holds times as microseconds of UTC, whatever the session shows.
     return to_arrow_schema(schema, timezone="UTC")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from penstock.model.errors import InvalidInputError, require_kind, require_whole
 from penstock.spark.java import require_java
 
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -30,7 +32,7 @@ SHORT_BATCHES = {
 
 
 def local_session(
-    *, cores: int = 2, settings: dict[str, str] | None = None, log_path: Path | None = None
+    *, cores: int = 2, settings: Mapping[str, str] | None = None, log_path: Path | None = None
 ) -> SparkSession:
     """Start Spark on this machine, after making sure that Java is there.
 
@@ -47,6 +49,18 @@ def local_session(
     --------
     >>> spark = local_session()  # doctest: +SKIP
     """
+    require_whole("cores", cores, meaning="the threads that run tasks")
+    if settings is not None:
+        require_kind("settings", settings, Mapping, called="a mapping of Spark's settings", example="{'spark.x': 'y'}")
+    given: dict[Any, Any] = dict(settings or {})
+    for name, value in given.items():
+        # A value may be secret: it is not shown.
+        if not isinstance(name, str) or not isinstance(value, (str, int, float)):
+            raise InvalidInputError(
+                f"settings has {name!r} with a value of type {type(value).__name__}; Spark's settings are text"
+            )
+    if log_path is not None:
+        require_kind("log_path", log_path, Path, called="a pathlib.Path", example="Path('spark.log')")
     require_java()
     # Workers must run this interpreter, or they may pick another Python that lacks Penstock.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
@@ -12,34 +11,44 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from penstock.control.governor import Governor
-from penstock.model.errors import InvalidInputError
-from penstock.policy.baseline import Uniform
+from penstock.model.errors import (
+    InvalidInputError,
+    require_choice,
+    require_function,
+    require_kind,
+    require_name,
+    require_seed,
+    require_text,
+    require_whole,
+)
+from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
 from penstock.spark.answers.metrics import OUTPUT_METRICS
-from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs
+from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs, require_outputs
 from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.result import Backfilled
+from penstock.spark.checks import require_session, require_stream, require_writer
 from penstock.spark.judge.each_batch import EachBatch
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.judge.shed import ShedMarks
-from penstock.spark.names import names_of
+from penstock.spark.names import name_of, names_of, weight_of
 from penstock.spark.plan.column import PlanColumns, plan_columns
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.handle import Run, start_run
 from penstock.spark.run.recount import StreamRecount
-from penstock.spark.sources.kafka import KafkaSource
+from penstock.spark.sources.kafka import KafkaReader, client_settings, kafka_source
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.spill.spilling import Spilling
 from penstock.spark.spill.writer import spill_shed
-from penstock.spark.store.paths import StorePath, place, to_text
+from penstock.spark.store.paths import Location, place
 
 
 def shed(
     *,
     latency_seconds: float,
-    checkpoint: str | StorePath,
+    checkpoint: Location,
     row_id: str | Sequence[str] = (),
     key: str | Sequence[str] = (),
     value: str | None = None,
@@ -52,7 +61,7 @@ def shed(
     grace_seconds: float = 60.0,
     seed: int = 0,
     name: str = "shed",
-    spill: str | StorePath | Spill | None = None,
+    spill: Location | Spill | None = None,
 ) -> Shedder:
     """Shed what does not fit, so that results leave within ``latency_seconds`` of a row's arrival.
 
@@ -103,34 +112,31 @@ def shed(
     >>> first.offered == first.kept + first.shed
     True
     """
-    policy = policy or Uniform()
-    if isinstance(policy, ConceptDriven):
-        _check_concept(policy, value)
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise InvalidInputError(f"name must be letters, digits, '_', '-' and '.', got {name!r}; it names a folder")
+    governor = Governor(
+        latency_seconds=latency_seconds,
+        policy=Uniform() if policy is None else policy,
+        latency_of=latency_of,
+        late_share=late_share,
+        probe_tuples=probe_tuples,
+        grace_seconds=grace_seconds,
+    )
+    require_name(name)
+    require_seed(seed)
+    ids, keys = names_of("row_id", row_id), names_of("key", key)
+    value, arrival = name_of("value", value), name_of("arrival", arrival)
+    if isinstance(governor.policy, ConceptDriven):
+        _check_concept(governor.policy, value)
     return Shedder(
-        planner=ShedPlanner(
-            checkpoint=place(checkpoint),
-            governor=Governor(
-                latency_seconds=latency_seconds,
-                policy=policy,
-                latency_of=latency_of,
-                late_share=late_share,
-                probe_tuples=probe_tuples,
-                grace_seconds=grace_seconds,
-            ),
-            name=name,
-            value=value,
-        ),
+        planner=ShedPlanner(checkpoint=place(checkpoint), governor=governor, name=name, value=value),
         marking=partial(
             Marking,
-            row_id=names_of("row_id", row_id),
-            key=names_of("key", key),
+            row_id=ids,
+            key=keys,
             value=value,
             arrival=arrival,
-            weight=weight,
+            weight=weight_of(weight, beside=(*ids, *keys, value, arrival)),
             seed=seed,
-            sample_keys=isinstance(policy, ConceptDriven) and policy.passes == 1,
+            sample_keys=isinstance(governor.policy, ConceptDriven) and governor.policy.passes == 1,
         ),
         spill=to_spill(spill),
     )
@@ -190,6 +196,7 @@ class Shedder(Spilling):
         -------
         A frame with ``window``, ``output``, ``group`` and the struct ``answer``; see :func:`penstock.sum`.
         """
+        require_outputs(outputs)
         windows = Windows(time=time, length=window, slide=slide)
 
         def transform(kept: DataFrame) -> DataFrame:
@@ -237,25 +244,29 @@ class Shedder(Spilling):
         client
             Further settings of the Kafka client (librdkafka's names), such as those for TLS.
         """
-        if starting not in ("latest", "earliest"):
-            raise InvalidInputError(f"starting must be 'latest' or 'earliest', got {starting!r}")
-        governor = self._planner.governor
-        settings = {
-            name: getattr(governor, name)
-            for name in ("latency_seconds", "latency_of", "late_share", "probe_tuples", "grace_seconds")
-        }
-        spark.dataSource.register(KafkaSource)
-        options = {
-            "topics": json.dumps(names_of("topic", topic)),
-            "client": json.dumps({**(client or {}), "bootstrap.servers": servers}, sort_keys=True),
-            "starting": starting,
-            "log": to_text(self._planner.log.path),
-            "governor": json.dumps(settings),
-            "tasks": str(tasks or spark.conf.get("spark.sql.shuffle.partitions")),
-            "weight": self._marking.weight,
-            "draw": str(stage_seed(self._marking.salt, "blocks", seed=self._marking.seed)),
-        }
-        return spark.readStream.format(KafkaSource.name()).options(**options).load()
+        require_session(spark)
+        require_text("servers", servers, meaning="where the brokers are, as in 'host:9092,host:9092'")
+        require_choice("starting", starting, ("latest", "earliest"), meaning="where a new query starts")
+        if tasks is not None:
+            require_whole("tasks", tasks, meaning="how many tasks read")
+        topics = names_of("topic", topic)
+        if not topics:
+            raise InvalidInputError("topic names no topic; name one or several, as in topic='clicks'")
+        settings = client_settings(client, servers=servers)
+        reader = KafkaReader(
+            topics=topics,
+            client=settings,
+            starting=starting,
+            log=self._planner.log.path,
+            # Reading is decided by what rows cost, whatever decides on rows that were read.
+            governor=replace(self._planner.governor, policy=KeepAll()),
+            tasks=tasks or int(str(spark.conf.get("spark.sql.shuffle.partitions"))),
+            weight=self._marking.weight,
+            draw=stage_seed(self._marking.salt, "blocks", seed=self._marking.seed),
+        )
+        source = kafka_source(reader)
+        spark.dataSource.register(source)
+        return spark.readStream.format(source.name()).load()
 
     def start(self, writer: DataStreamWriter) -> Run:
         """Start the query that was built on the shed stream, and control it.
@@ -264,6 +275,7 @@ class Shedder(Spilling):
         """
         if self._events is None:
             raise InvalidInputError("nothing was shed yet; build the query on events.transform(shedder), then start it")
+        require_writer(writer)
         return self._run(self._events, writer)
 
     def start_each_batch(
@@ -291,6 +303,11 @@ class Shedder(Spilling):
         query_name
             Name of the query in Spark.
         """
+        require_function("write", write, meaning="what gets the surviving rows of each batch: write(rows, batch_id)")
+        if trigger is not None:
+            require_kind("trigger", trigger, Mapping, called="a mapping", example="{'processingTime': '1 second'}")
+        if query_name is not None:
+            require_text("query_name", query_name, meaning="the name of the query in Spark")
         self._accept(events)
         writer = events.writeStream.foreachBatch(
             EachBatch(planner=self._planner, marking=self._marking, spill=self._spill, write=write).__call__
@@ -304,7 +321,7 @@ class Shedder(Spilling):
         query: Callable[[DataFrame], DataFrame],
         *,
         window: Column,
-        into: str | StorePath,
+        into: Location,
         since: Moment | None = None,
         until: Moment | None = None,
     ) -> Backfilled:
@@ -366,10 +383,7 @@ class Shedder(Spilling):
             raise InvalidInputError(
                 "this shedder is already applied to a stream; a second stream needs its own shed(...) and checkpoint"
             )
-        if not events.isStreaming:
-            raise InvalidInputError(
-                "shed works on a streaming DataFrame, and this one is a batch; use spark.readStream, or df.sample here"
-            )
+        require_stream("what is shed", events, otherwise=", or df.sample here")
         if self._marking.key == () and _has_rates_per_key(self._planner.governor.policy):
             raise InvalidInputError("the policy has rates per key, but no key column was named; give shed(key=...)")
         self._marking.check(events)

@@ -16,8 +16,15 @@ from pyspark.sql import functions as F
 from penstock.estimate.interval import Aggregate, Within, interval, needed
 from penstock.estimate.interval import require as require_interval
 from penstock.model.error_target import MaxError
-from penstock.model.errors import InvalidInputError, NotSupportedError, TargetMissedError, require_fraction
+from penstock.model.errors import (
+    InvalidInputError,
+    NotSupportedError,
+    TargetMissedError,
+    require_fraction,
+    require_kind,
+)
 from penstock.spark.answers.formulas import Columns, Moments, compute_once, moment_columns
+from penstock.spark.checks import require_expression
 
 ANSWER_TYPE = (
     "struct<value: double, lower: double, upper: double, relative_error: double, share: double, reliable: boolean>"
@@ -56,7 +63,7 @@ def count(
     >>> rows.agg(ps.count().alias("n")).select("n.value", "n.share", "n.reliable").first()
     Row(value=2000.0, share=0.2, reliable=True)
     """
-    counted = None if value is None else _column(value)
+    counted = None if value is None else _column("value", value)
     one = F.lit(1.0) if counted is None else F.when(counted.isNotNull(), F.lit(1.0))
     return _answer("count", one, weight, confidence=confidence, method=method, target=target)
 
@@ -120,7 +127,7 @@ def quantile(value: Value, share: float, *, weight: Value = "weight") -> Column:
     Row(value=1.0, reliable=False)
     """
     require_fraction("share", share, meaning="the share of tuples below the value to find")
-    number, weighs = _column(value).cast("double"), _column(weight).cast("double")
+    number, weighs = _column("value", value).cast("double"), _column("weight", weight).cast("double")
     present = F.when(F.abs(number) < float("inf"), number)
     often = F.round(weighs * 1024).cast("long")
     found = F.percentile(present, share, often)
@@ -202,7 +209,8 @@ def meets(answer: Column, target: MaxError) -> Column:
 def settled(confidence: Confidence, method: str | None, target: MaxError | None) -> tuple[float, str]:
     """Fill in what was not given from the target, and refuse what contradicts it."""
     if target is None:
-        return 0.95 if confidence is None else confidence, method or "normal"
+        return 0.95 if confidence is None else confidence, "normal" if method is None else method
+    require_kind("target", target, MaxError, called="a MaxError", example="MaxError(relative=0.05)")
     for given, wanted, role in ((confidence, target.confidence, "confidence"), (method, target.method, "method")):
         if given is not None and given != wanted:
             raise InvalidInputError(
@@ -224,7 +232,7 @@ def _answer(
     of = f"{aggregate}({value if isinstance(value, str) else 'rows' if aggregate == 'count' else 'values'})"
     confidence, method = settled(confidence, method, target)
     require_interval(aggregate, confidence=confidence, method=method, within=within)
-    number, weighs = _column(value).cast("double"), _column(weight).cast("double")
+    number, weighs = _column("value", value).cast("double"), _column("weight", weight).cast("double")
     sums = moment_columns(number, weighs, needed(aggregate, within=within), [method])
 
     def answered(struct: Column) -> Column:
@@ -241,5 +249,6 @@ def _answer(
     return compute_once(F.struct(*sums), answered)
 
 
-def _column(value: Value) -> Column:
+def _column(role: str, value: Value) -> Column:
+    require_expression(role, value)
     return F.expr(value) if isinstance(value, str) else value

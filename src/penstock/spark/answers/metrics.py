@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from penstock.model.branches import BranchCount, BranchCounts
 from penstock.model.error_target import MaxError
 from penstock.spark.answers.aggregates import meets
+from penstock.spark.names import quoted
 
 MISSES = "penstock_misses"
 OUTPUT_METRICS = "_outputs"
@@ -18,7 +19,7 @@ OUTPUT_METRICS = "_outputs"
 
 def window_metrics(time: str, window_seconds: float) -> list[Column]:
     """Aggregates over all rows: how far event time went, and how long a window is."""
-    micros = F.unix_micros(F.col(time).cast("timestamp"))
+    micros = F.unix_micros(F.col(quoted(time)).cast("timestamp"))
     return [
         F.min(micros).alias("first_micros"),
         F.max(micros).alias("last_micros"),

@@ -20,12 +20,13 @@ from pyspark.sql import functions as F
 
 from penstock.estimate.interval import Aggregate, Within, needed, require
 from penstock.model.error_target import MaxError
-from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.model.errors import InvalidInputError, NotSupportedError, require_kind, require_text
 from penstock.spark.answers.aggregates import answer_from, settled
 from penstock.spark.answers.formulas import moment_columns
 from penstock.spark.answers.metrics import MISSES, drop_metrics, group_metric, observe_misses, window_metrics
 from penstock.spark.judge.marking import Marking
 from penstock.spark.judge.sampling import WHOLE, key_hash, listed_threshold
+from penstock.spark.names import quoted
 from penstock.spark.plan.column import PlanColumns
 
 SECONDS = {"second": 1.0, "minute": 60.0, "hour": 3600.0, "day": 86400.0}
@@ -63,14 +64,20 @@ class WindowAggregate:
     target: MaxError | None = None
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"\w+", self.name):
-            raise InvalidInputError(f"the name of an output must be letters, digits and '_', got {self.name!r}")
+        given: object = self.name
+        if not isinstance(given, str) or not re.fullmatch(r"\w+", given):
+            raise InvalidInputError(
+                f"the name of an output must be letters, digits and '_', got {self.name!r}; as 'trips'"
+            )
+        for role in ("value", "where", "group"):
+            if (text := getattr(self, role)) is not None:
+                require_text(f"{role} of output {self.name!r}", text, meaning="an SQL expression over the stream")
+        confidence, method = settled(self.confidence, self.method, self.target)
+        require(self.aggregate, confidence=confidence, method=method, within=self.within)
         if self.value is None and self.aggregate != "count":
             raise InvalidInputError(
                 f"output {self.name!r} is a {self.aggregate} of nothing; give value=..., an SQL expression"
             )
-        confidence, method = settled(self.confidence, self.method, self.target)
-        require(self.aggregate, confidence=confidence, method=method, within=self.within)
         object.__setattr__(self, "confidence", confidence)
         object.__setattr__(self, "method", method)
 
@@ -83,6 +90,15 @@ class Windows:
     length: str
     slide: str | None = None
 
+    def __post_init__(self) -> None:
+        require_text("time", self.time, meaning="the column with the event time, such as 'timestamp'")
+        length = interval_seconds(self.length)
+        if self.slide is not None and interval_seconds(self.slide) > length:
+            raise InvalidInputError(
+                f"slide must be at most window, got {self.slide!r} and {self.length!r}; rows between the windows would "
+                "belong to none"
+            )
+
     @property
     def seconds(self) -> float:
         """Length of a window."""
@@ -90,7 +106,8 @@ class Windows:
 
     def column(self) -> Column:
         """The window of a row."""
-        return F.window(self.time, self.length, self.slide) if self.slide else F.window(self.time, self.length)
+        time = quoted(self.time)
+        return F.window(time, self.length, self.slide) if self.slide else F.window(time, self.length)
 
 
 def answer_outputs(
@@ -103,7 +120,7 @@ def answer_outputs(
     metrics: str,
 ) -> DataFrame:
     """Drop by output, aggregate, and answer; ``kept`` is what passed the first drop and the shared part."""
-    _check(kept, marking, outputs, windows)
+    _check(kept, marking, windows)
     tagged = _tag(_branch(kept, plan, marking, outputs), outputs, windows, metrics)
     sums = frozenset().union(*(needed(output.aggregate, within=output.within) for output in outputs))
     methods = {str(output.method) for output in outputs}
@@ -145,20 +162,31 @@ def interval_seconds(text: str) -> float:
     >>> interval_seconds("10 minutes"), interval_seconds("1 hour 30 seconds")
     (600.0, 3630.0)
     """
-    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?\b", text.lower())
+    given: object = text
+    parts = re.findall(r"(\d+(?:\.\d+)?)\s*([a-z]+?)s?\b", given.lower()) if isinstance(given, str) else []
     if not parts or any(unit not in SECONDS for _, unit in parts):
         raise InvalidInputError(
             f"cannot read the time span {text!r}; give seconds, minutes, hours or days, as in '10 minutes'"
         )
-    return sum(float(number) * SECONDS[unit] for number, unit in parts)
+    if not (seconds := sum(float(number) * SECONDS[unit] for number, unit in parts)):
+        raise InvalidInputError(f"the time span {text!r} is none; give one above 0, as in '10 minutes'")
+    return seconds
 
 
-def _check(kept: DataFrame, marking: Marking, outputs: Sequence[WindowAggregate], windows: Windows) -> None:
+def require_outputs(outputs: Sequence[WindowAggregate]) -> None:
+    """Refuse anything but window aggregates of different names."""
     if not outputs:
-        raise InvalidInputError("answers needs at least one WindowAggregate")
+        raise InvalidInputError("no output was named; give a WindowAggregate for each, as in answers(trips, ...)")
+    for output in outputs:
+        require_kind(
+            "an output", output, WindowAggregate, called="a WindowAggregate", example="WindowAggregate(name='trips')"
+        )
     names = [output.name for output in outputs]
     if len(set(names)) < len(names):
-        raise InvalidInputError(f"outputs must have names of their own, got {names}")
+        raise InvalidInputError(f"outputs must have names of their own, got {names}; rename those that share one")
+
+
+def _check(kept: DataFrame, marking: Marking, windows: Windows) -> None:
     if marking.key:
         raise NotSupportedError("rates per output and rates per key cannot be mixed; leave shed(key=...) out")
     if not marking.row_id:
@@ -198,7 +226,7 @@ def _branch(
         passed = F.col(f"__{output.name}_belongs") & ((threshold >= WHOLE) | (hashed < threshold))
         chosen[f"__{output.name}_passes"] = passed
         # The first drop gave the inverse of the common rate; this one makes it the inverse of the output's.
-        chosen[f"__{output.name}_weight"] = F.col(marking.weight) * F.try_divide(plan.threshold, threshold)
+        chosen[f"__{output.name}_weight"] = F.col(quoted(marking.weight)) * F.try_divide(plan.threshold, threshold)
     frame = frame.withColumns(chosen)
     worked = {}
     for output in outputs:
@@ -226,5 +254,5 @@ def _tag(frame: DataFrame, outputs: Sequence[WindowAggregate], windows: Windows,
         tag = {"output": F.lit(output.name), "group": group, "value": value, "weight": weight}
         tags.append(F.when(passes, F.struct(*(column.alias(name) for name, column in tag.items()))))
     tagged = frame.observe(metrics, *counted)
-    exploded = tagged.select(F.col(windows.time), F.explode(F.array_compact(F.array(*tags))).alias("tag"))
-    return exploded.select(F.col(windows.time), "tag.output", "tag.group", "tag.value", "tag.weight")
+    exploded = tagged.select(F.col(quoted(windows.time)), F.explode(F.array_compact(F.array(*tags))).alias("tag"))
+    return exploded.select(F.col(quoted(windows.time)), "tag.output", "tag.group", "tag.value", "tag.weight")

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from penstock.model.errors import InvalidInputError
+from penstock.model.errors import InvalidInputError, require_function, require_kind, require_text
 from penstock.spark.backfill.reach import Moment, Period, Reach, nothing_touched
 from penstock.spark.backfill.result import Backfilled
 from penstock.spark.backfill.rows import Mark, StreamRows
@@ -21,7 +21,7 @@ from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import OF_STREAM, check_names
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 
 if TYPE_CHECKING:
     from penstock.spark.backfill.result import NetworkBackfilled
@@ -44,7 +44,7 @@ def backfill(
     prepare: Query = rows_of_stream,
     query: Query,
     window: Column,
-    into: str | StorePath,
+    into: Location,
     since: Moment | None = None,
     until: Moment | None = None,
 ) -> Backfilled:
@@ -53,13 +53,14 @@ def backfill(
     ``mark`` says which rows of a batch were shed, where it has to be read again; ``prepare`` makes of all rows of these
     windows what the query is to get.
     """
-    ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
+    folder = place(into, role="into")
+    require_function("query", query, meaning="what follows the shedding: it gets all rows, weighted 1")
+    require_kind("window", window, Column, called="a Column", example="F.window('timestamp', '10 seconds')")
     period = Period.of(spark, since, until)
+    ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     if events is not None:
         check_names(events.schema, OF_STREAM)
-    stored = StreamRows(
-        spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=place(into), ledger=ledger
-    )
+    stored = StreamRows(spark=spark, events=events, planner=planner, mark=mark, spill=spill, into=folder, ledger=ledger)
 
     def windows_of(batch_ids: Sequence[int], *, sampled: bool = False) -> DataFrame:
         rows = stored.rows(batch_ids)
@@ -107,14 +108,15 @@ def _with_start(windows: DataFrame, period: Period) -> DataFrame:
 
 
 def run_backfill(
-    build: str, *, into: str, since: str | None = None, until: str | None = None
+    build: str, *, into: Location, since: str | None = None, until: str | None = None
 ) -> Backfilled | NetworkBackfilled:
     """Backfill what ``module:function`` builds.
 
     The function gets a session and returns a shedder or an operator, the query and the window; or a network.
     """
+    require_text("build", build, meaning="a function that builds the job, as module:function")
     module_name, _, name = build.partition(":")
-    if not name:
+    if not module_name or not name:
         raise InvalidInputError(f"name a function as module:function, got {build!r}")
     sys.path.insert(0, os.getcwd())
     try:

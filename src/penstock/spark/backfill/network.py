@@ -33,7 +33,7 @@ from penstock.spark.plan.network_column import SQL_TYPE, drops_row, keep_all_row
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill.network_reader import read_arc_ledger
 from penstock.spark.spill.schema import OF_NETWORK, check_names
-from penstock.spark.store.paths import StorePath, place
+from penstock.spark.store.paths import Location, place
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -44,22 +44,24 @@ _PLANNED = "__planned"
 
 
 def backfill_network(
-    network: Network, *, into: str | StorePath, since: Moment | None = None, until: Moment | None = None
+    network: Network, *, into: Location, since: Moment | None = None, until: Moment | None = None
 ) -> NetworkBackfilled:
     """Answer again, exactly, for all that drops have touched; see :meth:`Network.backfill`."""
-    planner, spark = planner_of(network), next(iter(network.steps.sources.values())).frame.sparkSession
+    folder, planner = place(into, role="into"), planner_of(network)
+    sources = list(network.steps.sources.values())
+    if not sources:
+        raise InvalidInputError("this network has no source, and so no rows; build it as it was run, then backfill")
+    spark = sources[0].frame.sparkSession
     _check_columns(network)
     period = Period.of(spark, since, until)
-    if period.bounded and not any(source.event_time for source in network.steps.sources.values()):
+    if period.bounded and not any(source.event_time for source in sources):
         raise InvalidInputError("since and until are times of events, and no source has any; give it: event_time=...")
     ledger = {batch.batch_id: batch for batch in Ledger(planner.log.path / "ledger").batches()}
     arcs = read_arc_ledger(planner.log.path / "arcs")
     shed = {number: sum(arcs.get(number, {}).values()) for number in ledger}
     if not ledger:
         raise InvalidInputError(f"no batch was committed on {planner.checkpoint} yet: there is nothing to backfill")
-    stored = SourceRows(
-        spark=spark, network=network, planner=planner, spill=network.spill, into=place(into), ledger=ledger
-    )
+    stored = SourceRows(spark=spark, network=network, planner=planner, spill=network.spill, into=folder, ledger=ledger)
     with_rows = [*stored.uncounted, *(number for number, batch in ledger.items() if batch.offered)]
     known = sorted(number for number in with_rows if period.may_hold(ledger.get(number)))
     dropped = [

@@ -8,6 +8,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from penstock.model.errors import InvalidInputError
+from penstock.spark.checks import require_frame
+from penstock.spark.names import names_of, quoted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
@@ -87,11 +91,25 @@ class Backfilled(Result):
 
     windows: DataFrame | None = None
 
-    def correct(self, approximate: DataFrame, *, on: Sequence[str]) -> DataFrame:
+    def correct(self, approximate: DataFrame, *, on: str | Sequence[str]) -> DataFrame:
         """Put the exact answers in place of the approximate ones of the same windows; ``on`` names their columns."""
-        named = self.windows is not None and set(on) <= set(self.windows.columns)
-        windows = (self.windows if self.windows is not None and named else self.answers).select(*on).distinct()
-        return approximate.join(windows, list(on), "left_anti").unionByName(self.answers.select(*approximate.columns))
+        require_frame("approximate", approximate)
+        keys = names_of("on", on)
+        if not keys:
+            raise InvalidInputError("on names no column; name those that tell windows apart, as in on=['window']")
+        for name in keys:
+            if name not in approximate.columns or name not in self.answers.columns:
+                raise InvalidInputError(
+                    f"on names the column {name!r}, which both answers must have; they have "
+                    f"{', '.join(approximate.columns)}"
+                )
+        named = self.windows is not None and set(keys) <= set(self.windows.columns)
+        windows = (
+            (self.windows if self.windows is not None and named else self.answers).select(*map(quoted, keys)).distinct()
+        )
+        return approximate.join(windows, list(keys), "left_anti").unionByName(
+            self.answers.select(*map(quoted, approximate.columns))
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +129,7 @@ class NetworkBackfilled(Result):
 
     def correct(self, approximate: DataFrame) -> DataFrame:
         """Put the exact answers in place of the approximate ones: panes by output and time, rows by what they hold."""
+        require_frame("approximate", approximate)
         pane = ["output", "start", "end"]
         exact = self.answers.select(*approximate.columns)
         panes = exact.where("start IS NOT NULL").select(*pane).distinct()

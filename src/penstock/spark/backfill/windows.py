@@ -15,17 +15,19 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.model.errors import InvalidInputError, SpillError
+from penstock.model.errors import InvalidInputError, SpillError, require_function
 from penstock.spark.backfill.reach import Moment, Period
 from penstock.spark.backfill.result import Backfilled, Gap
+from penstock.spark.checks import require_frame, require_session
+from penstock.spark.names import weight_of
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.schema import stream_columns
 from penstock.spark.spill.window_writer import ONLY, SIDES, WindowPart, stored_windows
 from penstock.spark.store.folder import folder_at
-from penstock.spark.store.paths import AnyPath, StorePath, place
+from penstock.spark.store.paths import AnyPath, Location, place
 from penstock.spark.windows.answer import checked
-from penstock.spark.windows.shedding import columns_of, laid_out, with_account
+from penstock.spark.windows.shedder import columns_of, laid_out, with_account
 
 # What is answered in one call of the function.
 ONE_CALL = ("window_start", "window_end", "bucket")
@@ -33,12 +35,12 @@ ONE_CALL = ("window_start", "window_end", "bucket")
 
 def backfill_windows(
     spark: SparkSession,
-    spill: str | StorePath | Spill,
+    spill: Location | Spill,
     function: Callable[..., pd.DataFrame],
-    schema: str | T.StructType,
+    returns: str | T.StructType,
     *,
-    checkpoint: str,
-    into: str | StorePath,
+    checkpoint: Location,
+    into: Location,
     weight: str = "weight",
     answers: DataFrame | None = None,
     since: Moment | None = None,
@@ -56,7 +58,7 @@ def backfill_windows(
         The session.
     spill
         The spill that the windows were shed with, or its folder.
-    function, schema, weight
+    function, returns, weight
         As they were given to :func:`shed_windows` or :func:`shed_join`.
     checkpoint
         Folder of the query's checkpoint: it says which windows of the spill are this query's, and which were committed.
@@ -107,13 +109,18 @@ def backfill_windows(
     >>> exact.orderBy("window").first().total == sum(range(100))
     True
     """
-    columns, at = columns_of(schema), place(checkpoint)
+    require_session(spark)
+    require_function("function", function, meaning="what answers a window, as in shed_windows or shed_join")
+    at, folder = place(checkpoint), place(into, role="into")
+    weight_of(weight)
+    if answers is not None:
+        require_frame("answers", answers)
     root = (spill if isinstance(spill, Spill) else Spill(spill)).folder
+    columns, period = columns_of(returns), Period.of(spark, since, until)
     spilled = SpillFolder.of(root, at)
     committed = max(folder_at(at / "commits").ids(), default=-1)
     if spilled is None or committed < 0:
         raise InvalidInputError(f"no batch was committed on {at} yet: no window was answered")
-    period = Period.of(spark, since, until)
     # What was stored by a batch that was never committed has no answer to correct. A window of which a part is missing
     # may have shed in that part.
     windows = {
@@ -144,7 +151,7 @@ def backfill_windows(
     )
     rows = _rows_of(spark, spilled.path, whole)
     exact = _exact(spark, rows, answering, flat)
-    target = str(place(into) / "exact")
+    target = str(folder / "exact")
     laid_out(exact, columns).write.mode("overwrite").parquet(target)
     parts = [part for each in whole.values() for part in each]
     return Backfilled(

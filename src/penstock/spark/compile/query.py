@@ -26,6 +26,7 @@ from penstock.spark.compile.stages import ARRIVAL, PLAN, PORT, ROW_HASH, TIME, T
 from penstock.spark.compile.stateful import KEY, MOMENTS, VALUE, branch
 from penstock.spark.compile.steps import AggregateStep, JoinStep, OutputStep
 from penstock.spark.judge.sampling import row_hash, stage_seed
+from penstock.spark.names import quoted
 from penstock.spark.spill.network_writer import spill_stage
 
 if TYPE_CHECKING:
@@ -79,8 +80,9 @@ def _stages(network: Network, layout: Layout, ground: Ground) -> DataFrame:
             going.append(F.when(~F.col(PORT).isin(arrived), F.struct(F.col(PORT), F.col(WEIGHT))))
         made = [c for c in stage.frame.columns if not c.startswith("__") and c not in columns]
         columns += made
-        exploded = counted.select(*columns, F.explode(F.array_compact(F.array(*going))).alias(TO))
-        frame = exploded.select(*columns, F.col(f"{TO}.{PORT}").alias(PORT), F.col(f"{TO}.{WEIGHT}").alias(WEIGHT))
+        exploded = counted.select(*map(quoted, columns), F.explode(F.array_compact(F.array(*going))).alias(TO))
+        to = (F.col(f"{TO}.{PORT}").alias(PORT), F.col(f"{TO}.{WEIGHT}").alias(WEIGHT))
+        frame = exploded.select(*map(quoted, columns), *to)
     aggregates = {n: step for n, step in network.steps.steps.items() if isinstance(step, AggregateStep)}
     if aggregates:
         keys = {n: key_of(step) for n, step in aggregates.items()}
@@ -91,7 +93,7 @@ def _stages(network: Network, layout: Layout, ground: Ground) -> DataFrame:
 
 def key_of(step: AggregateStep) -> Column:
     """The key of a row, as text."""
-    return F.to_json(F.struct(*step.by)) if step.by else F.lit("{}")
+    return F.to_json(F.struct(*map(quoted, step.by))) if step.by else F.lit("{}")
 
 
 def value_of(step: AggregateStep) -> Column:
@@ -118,17 +120,17 @@ def source_rows(network: Network, layout: Layout, rows: Mapping[str, DataFrame])
     frames = []
     salt = planner_of(network).log.salt()
     for name, source in network.steps.sources.items():
-        ids = [F.col(column) for column in source.row_id]
+        ids = [F.col(quoted(column)) for column in source.row_id]
         frame = rows[name].withColumns(
             {
                 PORT: F.lit(layout.ports[name]),
                 WEIGHT: F.lit(1.0),
                 ROW_HASH: row_hash(ids, stage_seed(salt, name, seed=network.seed)),
-                ARRIVAL: F.col(source.arrival).cast("timestamp") if source.arrival else F.lit(None).cast("timestamp"),
+                ARRIVAL: (F.col(quoted(source.arrival)) if source.arrival else F.lit(None)).cast("timestamp"),
             }
         )
         if source.event_time is not None:
-            frame = frame.withColumn(TIME, F.col(source.event_time)).withWatermark(TIME, source.watermark)
+            frame = frame.withColumn(TIME, F.col(quoted(source.event_time))).withWatermark(TIME, source.watermark)
         frames.append(frame)
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
@@ -154,7 +156,7 @@ def _metrics(stage: Stage, deliveries: Sequence[Delivery], level: int | None) ->
         counted.append(F.sum(F.when(delivery.flag, F.col(WEIGHT) * delivery.factor)).alias(f"weight:{place}"))
         node = next(n for n in stage.network.nodes if n.name == delivery.port)
         if isinstance(node, Output) and node.value is not None:
-            worth = _worth(node.value, F.col(str(stage.steps.value_column)).cast("double"))
+            worth = _worth(node.value, F.col(quoted(str(stage.steps.value_column))).cast("double"))
             counted.append(F.sum(F.when(delivery.flag, worth)).alias(f"worth:{place}"))
         step = stage.steps.steps.get(delivery.port)
         if isinstance(step, AggregateStep) and has_target(stage.network, delivery.port):
@@ -212,7 +214,7 @@ def _below_joins(frame: DataFrame, network: Network, layout: Layout, ground: Gro
     going = [_element(delivery, network, layout) for delivery in deliveries]
     arrived = [layout.ports[name] for name in joins]
     going.append(F.when(~F.col(PORT).isin(arrived), F.struct(F.col(PORT), F.col(WEIGHT))))
-    columns = [c for c in stage.frame.columns if not c.startswith("__")]
+    columns = [quoted(c) for c in stage.frame.columns if not c.startswith("__")]
     exploded = counted.select(*columns, *MOMENTS, F.explode(F.array_compact(F.array(*going))).alias(TO))
     return exploded.select(*columns, *MOMENTS, F.col(f"{TO}.{PORT}").alias(PORT), F.col(f"{TO}.{WEIGHT}").alias(WEIGHT))
 
@@ -248,7 +250,7 @@ def _json(frame: DataFrame, network: Network, name: str, ground: Ground) -> Colu
     missing = [column for column in columns if column not in frame.columns]
     if missing:
         raise InvalidInputError(f"output {name!r} wants the column {missing[0]!r}, which the network does not have")
-    return F.to_json(F.struct(*columns))
+    return F.to_json(F.struct(*map(quoted, columns)))
 
 
 def _by_port(layout: Layout, by_name: Mapping[str, Column]) -> Column:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source, inputs_of
 from penstock.spark.compile.steps import FilterStep, MapStep, Steps
 from penstock.spark.judge.sampling import WHOLE, row_hash
+from penstock.spark.names import quoted
 
 PORT, WEIGHT, ROW_HASH, PLAN, TO, TIME, ARRIVAL = (
     "__port", "__weight", "__row_hash", "__plan", "__to", "__time", "__arrival",
@@ -117,13 +118,13 @@ class Stage:
         # The whole range is compared first: while nothing is shed, no row is hashed.
         survives = (threshold >= WHOLE) | (drawn < threshold)
         if self.steps.value_column is not None:
-            value = F.col(self.steps.value_column).cast("double")
+            value = F.col(quoted(self.steps.value_column)).cast("double")
             ranges = F.col(PLAN).getField("ranges").getItem(number)
             inside = F.exists(ranges, lambda r: (value >= r.getField("low")) & (value < r.getField("high")))
             survives = survives & ((F.size(ranges) == 0) | ~F.coalesce(inside, F.lit(False)))
         name = f"__kept{number}"
         for lane, (low, high) in enumerate(self.lanes.get(arc, ())):
-            value = F.col(str(self.steps.value_column)).cast("double")
+            value = F.col(quoted(str(self.steps.value_column))).cast("double")
             self.counts[f"lane:{number}:{lane}"] = F.count_if(flag & (value >= low) & (value < high))
         self.frame = self.frame.withColumn(name, F.coalesce(F.when(flag, survives), F.lit(False)))
         self.counts[f"kept:{number}"] = F.count_if(F.col(name))

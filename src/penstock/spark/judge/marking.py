@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+from penstock.spark.checks import TIMES, require_columns, require_type
 from penstock.spark.judge.sampling import WHOLE, hashed_key, key_text, listed_threshold, row_hash, stage_seed
 from penstock.spark.names import quoted
 
@@ -41,32 +42,19 @@ class Marking:
 
     def check(self, frame: DataFrame) -> None:
         """Refuse a stream that lacks what was named, before anything starts."""
-        columns = frame.columns
         for role, names in (
             ("row_id", self.row_id), ("key", self.key), ("value", (self.value,)), ("arrival", (self.arrival,))
         ):  # fmt: skip
-            for name in names:
-                if name is not None and name not in columns:
-                    raise InvalidInputError(
-                        f"{role} names the column {name!r}, which the stream does not have; it has {', '.join(columns)}"
-                    )
-        if taken := [name for name in WORKING if name in columns]:
+            require_columns(role, [name for name in names if name is not None], frame)
+        if taken := [name for name in WORKING if name in frame.columns]:
             raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
         self._check_types(frame)
         self.ids(frame)
 
     def _check_types(self, frame: DataFrame) -> None:
         types = {field.name: field.dataType for field in frame.schema.fields}
-        if self.arrival is not None and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(
-                f"arrival names the column {self.arrival!r} of type {types[self.arrival].simpleString()}; "
-                "latency is measured from a timestamp"
-            )
-        if self.value is not None and not isinstance(types[self.value], T.NumericType):
-            raise InvalidInputError(
-                f"value names the column {self.value!r} of type {types[self.value].simpleString()}; "
-                "how values spread is known of numbers only"
-            )
+        require_type("arrival", self.arrival, frame, *TIMES, meaning="latency is measured from a timestamp")
+        require_type("value", self.value, frame, T.NumericType, meaning="how values spread is known of numbers only")
         weight = types.get(self.weight)
         if weight is not None and not isinstance(weight, T.NumericType):
             raise InvalidInputError(
@@ -82,6 +70,7 @@ class Marking:
         hashable = [f.name for f in frame.schema.fields if not _holds_map(f.dataType) and f.name not in own]
         if not hashable:
             raise InvalidInputError("no column of the stream can be hashed; name one that identifies a row: row_id=...")
+        require_columns("row_id, by default all columns,", hashable, frame)
         return [F.col(quoted(name)) for name in hashable]
 
     def drawn(self, frame: DataFrame) -> Column:

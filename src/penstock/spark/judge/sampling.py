@@ -23,6 +23,7 @@ import xxhash
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from penstock.model.errors import InvalidInputError
 from penstock.model.plan import Plan
 
 BITS = 53  # a double holds every threshold exactly
@@ -48,6 +49,12 @@ def compound_key(*columns: str) -> str:
     >>> Plan(keep=0.1, key_keep={compound_key("de", "mobile"): 1.0}, reason="mobile users of one country first").sheds
     True
     """
+    for column in columns:
+        given: object = column
+        if not isinstance(given, str):
+            raise InvalidInputError(f"a column of a compound key is compared as text, got {column!r}; give str(...)")
+    if not columns:
+        raise InvalidInputError("a compound key has no values; give that of each column, in the order of shed(key=...)")
     return KEY_SEPARATOR.join(columns)
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.model.plan import Plan
+from penstock.spark.names import map_in_arrow
 from penstock.spark.work.columns import Columns
 from penstock.spark.work.task import REPORT, REPORT_DDL, WorkTask
 
@@ -27,16 +28,17 @@ class WorkMarks:
 
     def reported(self, events: DataFrame) -> DataFrame:
         """Run the task: its results, and one row from each partition that reports on it."""
-        return self.columns.add(events).mapInArrow(self.task.__call__, f"{self.returns}, {REPORT} {REPORT_DDL}")
+        rows = self.columns.add(events)
+        return map_in_arrow(rows, self.task.__call__, f"{self.returns}, {REPORT} {REPORT_DDL}")
 
     def executed(self, rows: DataFrame) -> DataFrame:
         """Execute the operator on all rows, each with a weight of 1."""
-        return rows.mapInArrow(self.task.execute_all, self.returns)
+        return map_in_arrow(rows, self.task.execute_all, self.returns)
 
     def __call__(self, events: DataFrame, _plan: Plan, _ends: tuple[str, ...]) -> DataFrame:
         """Say of each row of a batch whether it was shed, and whether it was sampled."""
         own = [T.StructField(name, T.BooleanType()) for name in ("shed", "sampled")]
-        rows = self.columns.add(events).mapInArrow(self.task.mark, T.StructType([*events.schema.fields, *own]))
+        rows = map_in_arrow(self.columns.add(events), self.task.mark, T.StructType([*events.schema.fields, *own]))
         weight = self.task.calling.weight
         return rows if weight in rows.columns else rows.withColumn(weight, F.lit(1.0))
 

@@ -29,7 +29,7 @@ from penstock.spark.run.ledger import Ledger
 from penstock.spark.run.progress import skewed_partition
 from penstock.spark.run.reports import Reports
 from penstock.spark.store.folder import folder_at, require_exclusive
-from penstock.spark.store.paths import AnyPath
+from penstock.spark.store.paths import AnyPath, spark_address
 
 if TYPE_CHECKING:
     from penstock.spark.run.network import NetworkLearner
@@ -103,7 +103,7 @@ def start_run(
             tidy=tidy,
         )
         run = Run(spark=spark, planner=planner, control=control)
-        run.begin(partial(start, writer.option("checkpointLocation", planner.checkpoint.as_uri())))
+        run.begin(partial(start, writer.option("checkpointLocation", spark_address(planner.checkpoint))))
     except BaseException:
         lease.release()
         raise

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from penstock.model.batch import Batch
-from penstock.model.errors import InvalidInputError, PenstockError, PlanLogError
+from penstock.model.errors import PenstockError, PlanLogError, require_whole
 from penstock.spark.run.segments import CURE, Fields, Holdings, MergedAwayError, Segment, SegmentFiles
 from penstock.spark.store.paths import AnyPath
 
@@ -128,8 +128,8 @@ class Entries(ABC, Generic[E]):
 
         It holds what was entered when it was made, and can be read for ten minutes: then make a new one.
         """
-        if last is not None and (type(last) is not int or last < 1):
-            raise InvalidInputError(f"last must be a whole number above 0, got {last!r}; it is a number of batches")
+        if last is not None:
+            require_whole("last", last, meaning="how many batches to read, from the newest back")
         while True:
             try:
                 return self._frame(spark, last)

@@ -35,7 +35,7 @@ from penstock.spark.run.learner import Counts
 from penstock.spark.run.progress import row_counts
 from penstock.spark.sources.offsets import read_entry, read_whole, unread_units
 from penstock.spark.store.folder import copy_tree, folder_at, remove_tree
-from penstock.spark.store.paths import AnyPath
+from penstock.spark.store.paths import AnyPath, spark_address
 
 if TYPE_CHECKING:
     from penstock.spark.network import Network
@@ -208,7 +208,7 @@ def run_again(
         return
     if read_all:
         _widen(copy / "offsets", batch_id)
-    query = events.writeStream.foreachBatch(handle).option("checkpointLocation", copy.as_uri()).start()
+    query = events.writeStream.foreachBatch(handle).option("checkpointLocation", spark_address(copy)).start()
     try:
         ends_at = time.monotonic() + seconds
         while not done() and query.isActive and time.monotonic() < ends_at:

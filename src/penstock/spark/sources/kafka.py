@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -20,9 +21,10 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from penstock.control.governor import Governor
 from penstock.control.reading import Reading, decide_reading
 from penstock.model.errors import EnvironmentMissingError, InvalidInputError
+from penstock.spark.names import quoted
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.sources.offsets import MILLIONTHS, READ, read_ranges, units_between
-from penstock.spark.store.paths import from_text
+from penstock.spark.store.paths import AnyPath
 
 SOURCE = "penstock_kafka"
 ANSWER_SECONDS = 30.0
@@ -40,34 +42,57 @@ Offsets = dict[str, Any]
 
 
 class KafkaSource(DataSource):
-    """Spark's entry point; made by :meth:`Shedder.read_kafka <penstock.spark.shed.Shedder.read_kafka>`."""
+    """Spark's entry point, made by :func:`kafka_source`: what it needs to know stands in the class.
+
+    Options would say the same, but Spark prints options, in plans and on its pages, and the settings of a client and of
+    a store may be secret. A class travels as bytes that nobody prints.
+    """
+
+    LABEL: ClassVar[str]
+    READER: ClassVar[KafkaReader]
 
     @classmethod
     def name(cls) -> str:
         """Name to give to ``readStream.format``."""
-        return SOURCE
+        return cls.LABEL
 
     def schema(self) -> str:
         """Columns of Spark's own Kafka source, and the weight."""
-        weight = self.options["weight"].replace("`", "``")
         return (
             "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-            f"`{weight}` DOUBLE"
+            f"{quoted(self.READER.weight)} DOUBLE"
         )
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        """Make the reader that Spark asks for offsets and rows."""
-        options = self.options
-        return KafkaReader(
-            topics=tuple(json.loads(options["topics"])),
-            client=options["client"],
-            starting=options["starting"],
-            log=options["log"],
-            governor=options["governor"],
-            tasks=int(options["tasks"]),
-            weight=options["weight"],
-            draw=int(options["draw"]),
+        """Give the reader that Spark asks for offsets and rows."""
+        return self.READER
+
+
+def kafka_source(reader: KafkaReader) -> type[KafkaSource]:
+    """Make a source of a name of its own: a session may have several, each with a reader of its own."""
+    label = f"{SOURCE}_{uuid.uuid4().hex[:12]}"
+    return type(label, (KafkaSource,), {"LABEL": label, "READER": reader})
+
+
+def client_settings(given: Mapping[str, Any] | None, *, servers: str) -> str:
+    """Write down what the client needs; values may be secret, so what is wrong with them is said without them."""
+    settings: object = {} if given is None else given
+    if not isinstance(settings, Mapping):
+        raise InvalidInputError(
+            f"client must be a mapping of librdkafka's settings, got a value of type {type(settings).__name__}; as in "
+            "client={'security.protocol': 'SSL'}"
         )
+    for name, value in settings.items():
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidInputError(f"client has a setting named {name!r}; librdkafka's names are text")
+        if name == "bootstrap.servers":
+            raise InvalidInputError("client names bootstrap.servers, which is what servers=... is for; give them there")
+        if not isinstance(value, (str, int, float)):
+            raise InvalidInputError(
+                f"client has the setting {name!r} of type {type(value).__name__}; librdkafka takes text, numbers, True "
+                "and False"
+            )
+    return json.dumps({**settings, "bootstrap.servers": servers}, sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +122,8 @@ class KafkaReader(DataSourceStreamReader):
         topics: tuple[str, ...],
         client: str,
         starting: str,
-        log: str,
-        governor: str,
+        log: AnyPath,
+        governor: Governor,
         tasks: int,
         weight: str,
         draw: int,
@@ -109,7 +134,7 @@ class KafkaReader(DataSourceStreamReader):
         self._log = log
         self._governor = governor
         self._tasks = tasks
-        self._weight = weight
+        self.weight = weight
         self._draw = draw
 
     def initialOffset(self) -> Offsets:
@@ -166,14 +191,13 @@ class KafkaReader(DataSourceStreamReader):
         consumer = _consumer(self._client)
         for block in partition.blocks:
             for messages in _messages(consumer, block):
-                yield _to_arrow(messages, block, self._weight)
+                yield _to_arrow(messages, block, self.weight)
 
     def _reading(self, waiting: float) -> Reading:
-        guidance = PlanLog(from_text(self._log)).guidance()
+        guidance = PlanLog(self._log).guidance()
         # It is not told which source of its query it is. Those that do not feed the shedder have none per unit.
         per_unit = max(guidance.tuples_per_unit if guidance else (), default=1.0)
-        governor = Governor(**json.loads(self._governor))
-        return decide_reading(governor, guidance, waiting_tuples=waiting * per_unit, now=time.time())
+        return decide_reading(self._governor, guidance, waiting_tuples=waiting * per_unit, now=time.time())
 
     def _watermarks(self, which: int) -> Offsets:
         from confluent_kafka import KafkaException, TopicPartition
@@ -252,21 +276,31 @@ def _to_arrow(messages: list[Any], block: Block, weight: str) -> pa.RecordBatch:
 def _consumer(client: str) -> Any:
     """Keep the connection between batches: Spark reuses its Python workers."""
     try:
-        from confluent_kafka import Consumer
+        from confluent_kafka import Consumer, KafkaException
     except ImportError as cause:
         raise EnvironmentMissingError(
             "reading from Kafka with ranges passed over needs a client where the driver and the executors run; "
             "there run: pip install 'penstock[kafka]'"
         ) from cause
-    return Consumer(
-        {
-            **FETCH_AHEAD,
-            "log_level": 2,  # errors are raised, not printed
-            "group.id": "penstock",  # required by the client; nothing is ever committed to it
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_uncommitted",  # as in Spark's own source
-            "enable.partition.eof": True,
-            **json.loads(client),
-        }
-    )
+    settings: dict[str, Any] = json.loads(client)
+    try:
+        return Consumer(
+            {
+                **FETCH_AHEAD,
+                "log_level": 2,  # errors are raised, not printed
+                "group.id": "penstock",  # required by the client; nothing is ever committed to it
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_uncommitted",  # as in Spark's own source
+                "enable.partition.eof": True,
+                **settings,
+            }
+        )
+    except (KafkaException, TypeError, ValueError) as cause:
+        told = str(cause)
+        # The client shows a value that it refuses, and that may be secret.
+        for value in filter(None, map(str, settings.values())):
+            told = told.replace(value, "***")
+        raise InvalidInputError(
+            f"the Kafka client refuses its settings ({told}); mend client=..., by librdkafka's names and values"
+        ) from None

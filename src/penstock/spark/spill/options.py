@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from penstock.model.errors import InvalidInputError, SpillError
+from penstock.model.errors import InvalidInputError, SpillError, require_choice, require_whole
 from penstock.spark.spill.folder import SpillFolder
 from penstock.spark.store.folder import folder_at
-from penstock.spark.store.paths import AnyPath, StorePath, place
+from penstock.spark.store.paths import AnyPath, Location, place
 
 # Left in the folder by whoever starts a query: a worker that does not find it sees another folder. Spark passes over
 # files whose names begin so.
@@ -38,25 +38,17 @@ class Spill:
     >>> Spill("/data/clicks-spill", rows="some")
     Traceback (most recent call last):
     ...
-    penstock.model.errors.InvalidInputError: rows must be 'shed' or 'all', got 'some'; it says which rows are stored
+    penstock.model.errors.InvalidInputError: rows must be 'shed' or 'all', got 'some'; it is which rows are stored
     """
 
-    path: str | StorePath
+    path: Location
     rows: Literal["shed", "all"] = field(default="shed", kw_only=True)
     keep_batches: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        # What a caller gives need not be what its type says.
-        path: object = self.path
-        kept: object = self.keep_batches
-        if not isinstance(path, (str, StorePath)) or not path:
-            raise InvalidInputError(f"a spill needs a folder, got {path!r}; give its path as text, as in '/data/spill'")
-        if self.rows not in ("shed", "all"):
-            raise InvalidInputError(f"rows must be 'shed' or 'all', got {self.rows!r}; it says which rows are stored")
-        if kept is not None and (not isinstance(kept, int) or isinstance(kept, bool) or kept < 1):
-            raise InvalidInputError(
-                f"keep_batches must be a whole number above 0, got {kept!r}; it says how many batches stay in the spill"
-            )
+        require_choice("rows", self.rows, ("shed", "all"), meaning="which rows are stored")
+        if self.keep_batches is not None:
+            require_whole("keep_batches", self.keep_batches, meaning="how many batches stay in the spill")
         folder = self.folder
         if isinstance(folder, Path):
             for each in (folder, *folder.parents):
@@ -68,7 +60,7 @@ class Spill:
     @property
     def folder(self) -> AnyPath:
         """The folder as a path."""
-        return place(self.path)
+        return place(self.path, role="spill")
 
     def of_query(self, checkpoint: AnyPath) -> SpillFolder:
         """Find, where a task runs, what the query of a checkpoint spills; refuse a folder that is another one there."""
@@ -97,6 +89,6 @@ class Spill:
             ) from cause
 
 
-def to_spill(given: str | StorePath | Spill | None) -> Spill | None:
+def to_spill(given: Location | Spill | None) -> Spill | None:
     """Take what a user gives: a folder stands for a spill of what is shed."""
     return given if isinstance(given, Spill) or given is None else Spill(given)

@@ -17,7 +17,7 @@ from penstock.spark.plan.planner import Planner
 from penstock.spark.spill.options import Spill
 from penstock.spark.spill.reader import prune_spill, spilled_rows
 from penstock.spark.spill.schema import OF_STREAM, check_storable
-from penstock.spark.store.paths import StorePath
+from penstock.spark.store.paths import Location
 
 
 class Spilling:
@@ -50,7 +50,7 @@ class Spilling:
         query: Query,
         *,
         window: Column,
-        into: str | StorePath,
+        into: Location,
         since: Moment | None,
         until: Moment | None,
         mark: Mark,

@@ -7,7 +7,9 @@ fill a file after its name is there.
 from __future__ import annotations
 
 import getpass
+import logging
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -151,14 +153,34 @@ class WebHdfs:
                 method, url, allow_redirects=False, timeout=TIMEOUT_SECONDS, **options
             )
         except requests.RequestException as cause:
+            told = without_queries(str(cause))
             raise StoreError(
-                f"{self._name} is not reached over WebHDFS at {urlparse(url).netloc} ({cause}). See that it runs and "
+                f"{self._name} is not reached over WebHDFS at {urlparse(url).netloc} ({told}). See that it runs and "
                 "that its data nodes' names resolve here too; where the name node answers HTTP elsewhere than at "
                 f"{self._http}, say so: StorePath(..., webhdfs='http://namenode:{HTTP_PORT}')"
-            ) from cause
+            ) from type(cause)(told)
         if answer.status_code >= 400:
             raise _refusal(self._name, answer)
         return answer
+
+
+def without_queries(text: str) -> str:
+    """Leave the queries of addresses out: WebHDFS takes its delegation token there.
+
+    >>> without_queries("url: /webhdfs/v1/a?delegation=secret&op=OPEN (Caused by x)")
+    'url: /webhdfs/v1/a?... (Caused by x)'
+    """
+    return re.sub(r"\?[^\s'\")]+", "?...", text)
+
+
+def _hide_queries(record: logging.LogRecord) -> bool:
+    """Let a record pass, without the queries in it: the client logs the address that it tries again."""
+    record.msg, record.args = without_queries(record.getMessage()), ()
+    return True
+
+
+for _talking in ("urllib3.connectionpool", "urllib3.util.retry"):
+    logging.getLogger(_talking).addFilter(_hide_queries)
 
 
 def _again(action: Callable[[], T]) -> T:

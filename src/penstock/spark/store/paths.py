@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from penstock.model.errors import InvalidInputError, NotSupportedError
+from penstock.model.errors import InvalidInputError, NotSupportedError, require_text
 
 # Where exactly one of several writers creates a file, and a test shows it.
 STORES = ("hdfs", "s3a", "s3")
+# Settings that are addresses themselves, and that errors name.
+ADDRESSES = ("webhdfs", "endpoint_url")
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -28,7 +32,8 @@ class StorePath:
         HDFS: ``webhdfs``, where the name node answers HTTP (``dfs.namenode.http-address``), by default port 9870 of
         the host in the address; and what fsspec's ``WebHDFS`` takes (``user``, ``token``, ``kerberos``). S3: what
         ``s3fs.S3FileSystem`` takes (``endpoint_url``, ``profile``); by default it looks where other AWS clients look.
-        They travel to the executors with the query: leave keys to the environment where you can.
+        They travel to the executors with the query and are never shown. Leave keys to the environment where you can;
+        in the address they are refused.
 
     Examples
     --------
@@ -41,6 +46,8 @@ class StorePath:
     settings_json: str
 
     def __init__(self, address: str, **settings: Any) -> None:
+        require_text("a store's address", address, meaning="a folder in a store, as in 'hdfs://namenode:8020/clicks'")
+        _refuse_credentials(address, settings)
         scheme, found, rest = address.partition("://")
         if not found or scheme not in STORES:
             raise NotSupportedError(
@@ -59,8 +66,8 @@ class StorePath:
             text = json.dumps(settings, sort_keys=True)
         except TypeError as cause:
             raise InvalidInputError(
-                f"the settings of {address} must be text, numbers and mappings of them, as they travel to the "
-                f"executors ({cause})"
+                f"the settings of {address} travel to the executors, and one of them cannot ({cause}); they must be "
+                "text, numbers and mappings of them"
             ) from cause
         object.__setattr__(self, "address", address.rstrip("/"))
         object.__setattr__(self, "settings_json", text)
@@ -96,57 +103,112 @@ class StorePath:
         """Path within the store, without a slash in front."""
         return self.address.partition("://")[2].partition("/")[2]
 
-    def as_uri(self) -> str:
-        """The address that Spark takes."""
-        return self.address
-
 
 AnyPath = Path | StorePath
+# What users may give where a folder is wanted.
+Location = str | os.PathLike[str] | StorePath
 
 
-def place(location: str | StorePath) -> AnyPath:
-    """Turn what a user gives as a checkpoint into a local path or a path in a store.
+def place(location: Location, *, role: str = "checkpoint") -> AnyPath:
+    """Turn what a user gives as a folder into a local path or a path in a store; ``role`` is the argument's name.
 
-    >>> place("file:///data/checkpoint"), place("hdfs://namenode:8020/clicks")
-    (PosixPath('/data/checkpoint'), StorePath('hdfs://namenode:8020/clicks'))
+    >>> place("file:///data/checkpoint"), place("hdfs://namenode:8020/clicks"), place(Path("/data/checkpoint"))
+    (PosixPath('/data/checkpoint'), StorePath('hdfs://namenode:8020/clicks'), PosixPath('/data/checkpoint'))
     """
     if isinstance(location, StorePath):
         return location
-    if not location:
-        raise InvalidInputError("the checkpoint location is empty; name a folder that survives a restart")
-    parsed = urlparse(location)
+    text = _text_of(location, role)
+    parsed = urlparse(text)
     if parsed.scheme in ("", "file"):
-        return Path(unquote(parsed.path) if parsed.scheme else location).absolute()
-    return StorePath(location)
+        if parsed.scheme and parsed.netloc not in ("", "localhost"):
+            raise InvalidInputError(
+                f"{role}={redacted(text)!r} names a host, and a file: address reaches local folders only; write three "
+                "slashes, as in file:///data/checkpoint"
+            )
+        return Path(unquote(parsed.path) if parsed.scheme else text).absolute()
+    if not isinstance(location, str):
+        raise InvalidInputError(
+            f"{role} is the path {redacted(text)!r}, which was an address before a slash was lost; give it as text or "
+            "as a StorePath"
+        )
+    try:
+        return StorePath(text)
+    except (InvalidInputError, NotSupportedError) as refused:
+        raise type(refused)(f"{role}: {refused}") from None
 
 
-def local_path(location: str | StorePath, *, needed_for: str) -> Path:
+def _text_of(location: object, role: str) -> str:
+    text = os.fspath(location) if isinstance(location, os.PathLike) and not isinstance(location, type) else location
+    if not isinstance(text, str):
+        raise InvalidInputError(
+            f"{role} must be a folder as text, path or StorePath, got {redacted(repr(location))} of type "
+            f"{type(location).__name__}; as in {role}='/data/{role}'"
+        )
+    if not text.strip():
+        raise InvalidInputError(f"{role} is empty, got {text!r}; name a folder that survives a restart")
+    if "\0" in text:
+        raise InvalidInputError(f"{role} has a null character in it, got {redacted(text)!r}; no folder has such a name")
+    return text
+
+
+def redacted(address: str) -> str:
+    """Write an address without the user and the password that may stand in front of its host or bucket.
+
+    >>> redacted("s3a://AKIA:secret/with/slashes@bucket/clicks"), redacted("hdfs://namenode:8020/user@home/clicks")
+    ('s3a://***@bucket/clicks', 'hdfs://namenode:8020/user@home/clicks')
+    """
+    if not _holds_credentials(address):
+        return address
+    scheme, colon, rest = _split(address)
+    return f"{scheme}{colon}***@{rest.rpartition('@')[2]}"
+
+
+def _holds_credentials(address: str) -> bool:
+    """Whether something stands in front of the host; a secret may hold slashes, but a port is a number."""
+    scheme, _, rest = _split(address)
+    authority = rest.partition("/")[0]
+    _, port_follows, port = authority.partition(":")
+    if "@" not in rest:
+        return False
+    return "@" in authority or bool(port_follows and (not port.isdigit() or scheme.startswith("s3")))
+
+
+def _split(address: str) -> list[str]:
+    """Take an address apart: its scheme, the colon with its slashes, the rest."""
+    return re.split(r"(:/*)", address, maxsplit=1) if ":" in address else ["", "", address]
+
+
+def _refuse_credentials(address: str, settings: dict[str, Any]) -> None:
+    """Refuse a user and a password in an address: Spark prints addresses, and writes them down."""
+    named = {"the address": address, **{name: settings[name] for name in ADDRESSES if name in settings}}
+    for name, given in named.items():
+        if isinstance(given, str) and _holds_credentials(given):
+            raise InvalidInputError(
+                f"{name} {redacted(given)} has credentials in it, and Spark prints addresses in plans and logs; give "
+                "them where AWS or Hadoop clients look (environment, profile, fs.s3a.access.key), or to Python alone: "
+                "StorePath(address, key=..., secret=...)"
+            )
+
+
+def spark_address(path: AnyPath) -> str:
+    """Write a path as Spark takes it, which decodes nothing: ``Path.as_uri`` would make another folder of a space.
+
+    >>> spark_address(Path("/data/my clicks")), spark_address(StorePath("s3a://bucket/clicks"))
+    ('file:///data/my clicks', 's3a://bucket/clicks')
+    """
+    return path.address if isinstance(path, StorePath) else f"file://{path}"
+
+
+def local_path(location: Location, *, needed_for: str, role: str = "checkpoint") -> Path:
     """Turn a path or a ``file:`` address into a local path; a store is refused with what needs the folder.
 
     >>> str(local_path("file:///data/checkpoint", needed_for="blocks"))
     '/data/checkpoint'
     """
-    path = place(location)
+    path = place(location, role=role)
     if isinstance(path, StorePath):
         raise NotSupportedError(
             f"{path} is on {path.scheme}:, and {needed_for} can only be kept on a file system that driver and "
             "executors see as a folder (a local disk, NFS); give such a checkpoint location"
         )
     return path
-
-
-def to_text(path: AnyPath) -> str:
-    """Write a path down as text, for options that are text only."""
-    return str(path) if isinstance(path, Path) else json.dumps({"address": path.address, "settings": path.settings})
-
-
-def from_text(text: str) -> AnyPath:
-    """Read back what :func:`to_text` wrote.
-
-    >>> from_text(to_text(StorePath("s3a://bucket/clicks", profile="jobs")))
-    StorePath('s3a://bucket/clicks', profile=...)
-    """
-    if not text.startswith("{"):
-        return Path(text)
-    fields = json.loads(text)
-    return StorePath(fields["address"], **fields["settings"])

@@ -8,10 +8,12 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
+from penstock.spark.checks import TIMES, require_columns, require_type
 from penstock.spark.judge.sampling import hashed_group, row_hash
-from penstock.spark.names import quoted
+from penstock.spark.names import map_in_arrow, quoted
 from penstock.spark.windows.blocks import HASH, KEY, LABELS, TIME, VALUE, WORKING, BlockFolder, Cut
 from penstock.spark.windows.stateful import BLOCK_TYPE
 
@@ -41,7 +43,7 @@ def blocks_of(
     if value:
         working.append(F.col(quoted(value)).cast("double").alias(VALUE))
     prepared = events.where(F.col(quoted(time)).isNotNull()).select("*", *working)
-    return prepared.mapInArrow(partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
+    return map_in_arrow(prepared, partial(_cut_partition, folder=folder, cut=cut, side=side), BLOCK_TYPE)
 
 
 def _cut_partition(
@@ -81,11 +83,10 @@ def _key_column(key: tuple[str, ...]) -> Column:
 
 def _check(events: DataFrame, roles: dict[str, tuple[str, ...]]) -> None:
     for role, names in roles.items():
-        for name in names:
-            if name not in events.columns:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has "
-                    f"{', '.join(events.columns)}"
-                )
+        require_columns(role, names, events)
+    for name in roles["time"]:
+        require_type("time", name, events, *TIMES, meaning="windows are made of timestamps")
+    for name in roles["value"]:
+        require_type("value", name, events, T.NumericType, meaning="how values spread is known of numbers only")
     if taken := [name for name in WORKING if name in events.columns]:
         raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")

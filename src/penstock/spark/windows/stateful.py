@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.drift import Drift, drift
+from penstock.policy.drift import Drift
 from penstock.policy.groups import GroupConcept
 from penstock.spark.plan.column import current_batch_id
 from penstock.spark.windows.answer import Account, Part, Work
@@ -38,6 +38,10 @@ ACCOUNT_TYPE = (
 )
 
 
+# Measures how far the concept of a window is from that of the one before.
+Moved = Callable[[GroupConcept, GroupConcept], Drift]
+
+
 class WindowOperator(StatefulProcessor):
     """Buffer blocks until the watermark, then answer windows."""
 
@@ -48,6 +52,7 @@ class WindowOperator(StatefulProcessor):
         cut: Cut,
         work: Work,
         sides: int,
+        moved: Moved | None,
         spill: WindowSpill | None = None,
     ) -> None:
         self._planner = planner
@@ -56,6 +61,7 @@ class WindowOperator(StatefulProcessor):
         self._cut = cut
         self._work = work
         self._sides = sides
+        self._measure = moved
         self._spill = spill
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -96,7 +102,7 @@ class WindowOperator(StatefulProcessor):
         bucket = LABELS.index(key[0])
         index = self._read_index()
         parts = self._parts(index, end, bucket)
-        moved = self._moved(index, parts[0].whole, end, bucket)
+        drift = self._moved(index, parts[0].whole, end, bucket)
         batch_id = current_batch_id()
         policy = self._planner.policy_of(self._planner.decide(batch_id))
         answered = self._work.answer(parts, self._cut, bucket, policy=policy)
@@ -127,8 +133,8 @@ class WindowOperator(StatefulProcessor):
                 missing_groups=account.missing_groups,
                 missing_tuples=account.missing_tuples,
                 late=late,
-                overlap=moved.overlap,
-                distance=moved.distance,
+                overlap=None if drift is None else drift.overlap,
+                distance=None if drift is None else drift.distance,
                 seconds=time.perf_counter() - started,
             )
 
@@ -155,12 +161,14 @@ class WindowOperator(StatefulProcessor):
             for each, packed in zip(blocks, concepts, strict=True)
         ]
 
-    def _moved(self, index: Index, now: GroupConcept, end: int, bucket: int) -> Drift:
-        """Measure the drift since the window before, and remember this one."""
+    def _moved(self, index: Index, now: GroupConcept, end: int, bucket: int) -> Drift | None:
+        """Measure the drift since the window before, and remember this one; None where nothing can be compared."""
+        if self._measure is None:
+            return None
         before = self._folder.read_window(index.before, bucket) if index.before is not None else None
         self._folder.write_window(end, bucket, pack_concept(now))
         index.before = end
-        return Drift(overlap=1.0, distance=0.0) if before is None else drift(unpack_concept(before), now)
+        return None if before is None else self._measure(unpack_concept(before), now)
 
     def _remove_answered(self, index: Index, bucket: int, batch_id: int) -> None:
         """Remove what was answered in batches before this one: they are committed, and cannot be replayed any more."""

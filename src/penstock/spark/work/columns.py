@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from penstock.model.errors import InvalidInputError
 from penstock.sketch.hashing import NULL_ITEM
+from penstock.spark.checks import TIMES, require_columns, require_type
 from penstock.spark.judge.sampling import hashed_key
 from penstock.spark.names import quoted
 from penstock.spark.work.task import ARRIVED, ITEM, REPORT, TRUE_COST, UTILITY, WORKING
@@ -29,20 +30,14 @@ class Columns:
 
     def check(self, events: DataFrame) -> None:
         """Refuse a stream that lacks what was named."""
-        types = {field.name: field.dataType for field in events.schema.fields}
-        named: list[tuple[str, str | None]] = [("key", name) for name in self.key]
-        named += [(role, getattr(self, role)) for role in ("arrival", "utility", "true_cost")]
-        for role, name in named:
-            if name is not None and name not in types:
-                raise InvalidInputError(
-                    f"{role} names the column {name!r}, which the stream does not have; it has {', '.join(types)}"
-                )
-        if taken := [name for name in (*WORKING, REPORT) if name in types]:
+        require_columns("key", self.key, events)
+        for role in ("arrival", "utility", "true_cost"):
+            require_columns(role, [name for name in (getattr(self, role),) if name is not None], events)
+        if taken := [name for name in (*WORKING, REPORT) if name in events.columns]:
             raise InvalidInputError(f"the stream has a column {taken[0]!r}; rename it, Penstock works with that name")
-        if self.arrival and not isinstance(types[self.arrival], (T.TimestampType, T.TimestampNTZType)):
-            raise InvalidInputError(
-                f"arrival names {self.arrival!r}, which is no timestamp; latency is measured from one"
-            )
+        require_type("arrival", self.arrival, events, *TIMES, meaning="latency is measured from a timestamp")
+        require_type("utility", self.utility, events, T.NumericType, meaning="what a row is worth is a number")
+        require_type("true_cost", self.true_cost, events, T.NumericType, meaning="what a row costs is a number")
 
     def add(self, events: DataFrame) -> DataFrame:
         """Add the working columns, computed by Spark itself: items are hashed as everywhere."""
