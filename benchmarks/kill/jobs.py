@@ -133,7 +133,7 @@ class Job:
         return identity(row, self.COLUMNS)
 
     def counts(self, batch: int, rows: list[dict[str, Any]]) -> tuple[int, int | None]:
-        """Count offered and kept rows of a batch, by Spark's log and by the sink; None where that has several outputs."""
+        """Count offered and kept rows of a batch, by Spark's log and by the sink; None where it has several outputs."""
         return len(self.evidence.offered()[batch]), len(rows)
 
     def _unbalanced(self, entered: list[dict[str, Any]]) -> Iterable[str]:
