@@ -29,7 +29,9 @@ def witnessed(rows: DataFrame, folder: Path, *, columns: Sequence[str]) -> DataF
             seen += [identity(row, columns) for row in batch.select(list(columns)).to_pylist()]
             yield batch
         # Not reached by an attempt that was cut short: what is noted is whole.
-        testify(where, {"batch": int(TaskContext.get().getLocalProperty(BATCH_ID)), "rows": seen})
+        task = TaskContext.get()
+        part = {"batch": int(task.getLocalProperty(BATCH_ID)), "partition": task.partitionId()}
+        testify(where, {**part, "rows": seen})
 
     return rows.mapInArrow(watch, rows.schema)
 

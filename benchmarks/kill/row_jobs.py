@@ -18,12 +18,23 @@ from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
 from penstock.spark.compile.layout import planner_of
+from penstock.spark.plan.log import PlanLog
+
+
+def leave_costs(log: PlanLog, *, seconds_per_row: float) -> None:
+    """Leave behind what an earlier run may have learned, so that plans shed from the first batch on."""
+    cost = ps.Cost(fixed_seconds=0.0, kept_seconds=seconds_per_row)
+    forecast = Forecast(cost=cost, noise=0.1, late_factor=1.25)
+    log.publish(Guidance(published_at=time.time(), forecast=forecast, tuples_per_unit=(1.0,)))
 
 
 class Stream(Job):
     """One stream through ``ps.shed``, every row of it spilled."""
 
     def build(self, life: Life) -> Any:
+        log = PlanLog(self.folder / "checkpoint" / "penstock" / "shed")
+        if log.guidance() is None:
+            leave_costs(log, seconds_per_row=1e-4)
         return ps.shed(
             latency_seconds=life.latency_seconds,
             checkpoint=str(self.folder / "checkpoint"),
@@ -43,6 +54,8 @@ class Stream(Job):
         spilled: dict[tuple[int, bool], Counter[int]] = {}
         for row in self.shedder.spilled().select("value", "batch", "shed").collect():
             spilled.setdefault((row.batch, row.shed), Counter())[row.value] += 1
+        if not any(shed for _, shed in spilled):
+            yield "nothing was shed, so nothing was shown"
         written, offered = self.evidence.written(), self.evidence.offered()
         for batch in self.evidence.committed():
             kept = Counter(row["value"] for row in written.get(batch, []))
@@ -102,10 +115,8 @@ class Network(Job):
         third = events.filter("third", F.col("value") % 3 == 0)
         third.map("hashed", digest=F.col("user") + 1).output("third rows", columns=["value", "digest"])
         odd.aggregate("counted", window_seconds=2, by="user").output("counts")
-        # As an earlier run may have left it: this machine is never as slow as that.
-        cost = ps.Cost(fixed_seconds=0.0, kept_seconds=6.0 / life.rows)
-        forecast = Forecast(cost=cost, noise=0.1, late_factor=1.25)
-        planner_of(network).log.publish(Guidance(published_at=time.time(), forecast=forecast, tuples_per_unit=(1.0,)))
+        # This machine is never as slow as that.
+        leave_costs(planner_of(network).log, seconds_per_row=6.0 / life.rows)
         answers = witnessed(network.answers(), self.folder / "witness", columns=self.COLUMNS)
         run: ps.Run = network.start(self.to_sink(answers))
         return run
@@ -118,6 +129,8 @@ class Network(Job):
         dropped: dict[int, set[tuple[str, int]]] = {}
         for row in self.network.spilled().where("shed").select("value", "batch", "arc").collect():
             dropped.setdefault(row.batch, set()).add((row.arc, row.value))
+        if not dropped:
+            yield "nothing was shed, so nothing was shown"
         written, offered = self.evidence.written(), self.evidence.offered()
         for batch in self.entered:
             for output, (divisor, rest, arcs) in self.OUTPUTS.items():

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,14 +26,11 @@ import pyarrow as pa
 
 # Where workers look for what is armed, and which process group dies with a driver that is really killed.
 VARIABLE, DRIVER = "PENSTOCK_WRITES", "PENSTOCK_DRIVER"
+Killed = SystemExit
 BEFORE, AFTER, TORN = "before", "after", "torn"
 RAISE, KILL = "raise", "kill"
 # What may happen, by moment. A line is torn when a process dies, or the disk is full, in the middle of it.
 ALL: Mapping[str, Sequence[str]] = {BEFORE: (RAISE, KILL), AFTER: (RAISE, KILL), TORN: (RAISE, KILL)}
-
-
-class Killed(SystemExit):
-    """This process counts as dead: what it would still write is not written. A thread that gets it ends silently."""
 
 
 class Writes:
@@ -195,7 +193,12 @@ class Writes:
         if self._role == "worker":
             # A worker is in a group of its own.
             os.kill(os.getpid(), signal.SIGKILL)
-        raise Killed
+        thread = threading.current_thread()
+        if thread is threading.main_thread() or thread.name.startswith("penstock"):
+            # Ends a thread silently, and nothing that catches exceptions goes on.
+            raise Killed
+        # Called by Java, which would wait for an answer.
+        raise OSError(errno.EIO, "this process is dead")
 
     @contextmanager
     def _state(self) -> Iterator[dict[str, Any]]:
