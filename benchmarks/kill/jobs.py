@@ -108,7 +108,12 @@ class Job:
         run.stop()
         self.evidence.note_offsets()
         entered = [row.asDict() for row in run.ledger().collect()]
-        return [*self._unbalanced(entered), *self._doubled(), *self._changed(), *self._lost()]
+        found = [*self._unbalanced(entered), *self._doubled(), *self._changed()]
+        try:
+            found += self._lost()
+        except ps.PenstockError as refused:
+            found.append(f"what was stored is refused: {refused}")
+        return found
 
     def numbers(self, life: Life) -> DataFrame:
         """0, 1, 2, ...: a second of event time a batch."""

@@ -55,11 +55,10 @@ def walk(
         writes.disarm()
         if len(walked.strikes) == before:
             break
-        since = walked.strikes[before:]
         try:
-            walked.failures += [f"{failure} (checkpoint {number}, after {since})" for failure in job.failures()]
+            walked.failures += [f"checkpoint {number}: {failure}" for failure in job.failures()]
         except Exception as failure:
-            failure.add_note(f"checkpoint {number}, after {since}")
+            failure.add_note(f"checkpoint {number}, after {walked.strikes[before:]}")
             raise
     return walked
 

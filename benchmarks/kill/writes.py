@@ -229,5 +229,9 @@ def _tear(path: str) -> None:
 if __name__ == "__main__":
     from pyspark import daemon
 
+    from penstock.spark.daemon import preload
+
+    # Workers die often here, and each would import the kernels anew.
+    preload()
     Writes(os.environ[VARIABLE]).install(role="worker")
     daemon.manager()
