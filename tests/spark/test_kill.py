@@ -30,7 +30,7 @@ def writes(spark, tmp_path_factory):
             spark.conf.unset(name)
 
 
-@pytest.mark.parametrize("kind", ["stream", "network", "backfill"])
+@pytest.mark.parametrize("kind", ["stream", "backfill"])
 def test_a_fault_at_every_write_loses_nothing_doubles_nothing_and_changes_no_batch(spark, tmp_path, writes, kind):
     walked = walk(
         lambda folder: KINDS[kind](spark, folder),
