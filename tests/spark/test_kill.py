@@ -18,7 +18,7 @@ STRIKES = {BEFORE: [RAISE], AFTER: [KILL], TORN: [KILL]}
 def writes(spark, tmp_path_factory):
     """A switch in this process and in the Python workers, which are started anew for it."""
     switch = Writes(tmp_path_factory.mktemp("switch"))
-    conf = spark._jvm.org.apache.spark.SparkEnv.get().conf()
+    conf = spark.sparkContext._jsc.sc().conf()
     with pruning_often(), pytest.MonkeyPatch.context() as patch:
         patch.setitem(spark.sparkContext.environment, VARIABLE, str(switch.folder))
         conf.set("spark.python.daemon.module", "benchmarks.kill.writes")
