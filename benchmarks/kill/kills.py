@@ -36,6 +36,7 @@ def live_apart(job: Job, life: Life, writes: Writes) -> None:
         ended = driver.wait(LIFE_SECONDS)
         if ended != (-signal.SIGKILL if writes.killed else 0):
             raise RuntimeError(f"life {life.number} in {job.folder} ended with {ended} after {writes.struck}")
+        print(f"  {writes.struck or 'nothing was left to strike at'}", flush=True)
     finally:
         _kill(driver)
 
