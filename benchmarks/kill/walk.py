@@ -41,6 +41,7 @@ def walk(
     After each checkpoint its job runs undisturbed and is compared with what there is to see.
     """
     walked = Walked()
+    writes.forget()
     for number in range(checkpoints):
         job = make(folder / str(number))
         job.prepare()

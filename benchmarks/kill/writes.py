@@ -55,6 +55,11 @@ class Writes:
             state |= {"roots": [str(root) for root in roots], "strikes": dict(strikes), "hidden": hidden}
             state |= {"struck": None, "dead": False}
 
+    def forget(self) -> None:
+        """Begin anew: no write was struck yet."""
+        with self._state() as state:
+            state |= {"done": []}
+
     def disarm(self) -> None:
         """Let every process write again, and strike no more."""
         with self._state() as state:

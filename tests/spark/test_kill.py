@@ -30,6 +30,8 @@ def writes(spark, tmp_path_factory):
             spark.conf.unset(name)
 
 
+# The threads of a driver that is dead end by an exception.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("kind", ["stream", "backfill"])
 def test_a_fault_at_every_write_loses_nothing_doubles_nothing_and_changes_no_batch(spark, tmp_path, writes, kind):
     walked = walk(
