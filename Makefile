@@ -140,8 +140,8 @@ cluster: setup ## Run a job on a cluster of two workers and kill one of them in 
 soak: setup ## Bursts of 50x and millions of keys, with a fault in every burst, on a cluster and on Kafka (10 minutes)
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
-kill-test: setup ## Kill a running query 20 times and check that each replay sheds the same tuples
-	@$(BIN)/python -m benchmarks.replay --kills 20 $(ARGS)
+kill-test: $(CLASSES) ## Kill every kind of job at random moments and at every write (hours); one kind: ARGS='--kind windows'
+	@JDK_JAVA_OPTIONS="$$JDK_JAVA_OPTIONS $(QUICK_JAVA)" $(BIN)/python -m benchmarks.kill $(ARGS)
 
 clean: ## Remove caches, build output and what Spark left behind (keeps .venv)
 	@rm -rf build dist htmlcov .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

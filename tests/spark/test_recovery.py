@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
-from benchmarks.replay import survive
 from penstock.control.controller import Controller
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
@@ -58,13 +57,6 @@ def test_the_batch_id_that_plans_hang_on_reaches_the_tasks(spark, checkpoint):
     query.stop()
     rows = spark.table("batch_ids").where("value < 30").collect()
     assert {(int(row.batch), row.value // 10) for row in rows} == {(0, 0), (1, 1), (2, 2)}
-
-
-@pytest.mark.slow
-def test_killed_drivers_lose_nothing_double_nothing_and_replay_the_same_rows(spark, tmp_path):
-    verdict = survive(spark, str(tmp_path), kills=3, seed=5)
-    assert verdict.failures == []
-    assert verdict.committed >= 4
 
 
 def test_a_replayed_batch_keeps_its_plan_whatever_the_plan_is_by_then(spark, checkpoint, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection
+from numbers import Integral
 
 # A name becomes a folder, and file systems take 255 bytes, from which some are left for what is added.
 LONGEST_NAME = 200
@@ -92,7 +93,7 @@ read
     bounds = {" of at least ": least, " of at most ": most}
     wanted = "a whole number" + " and".join(f"{word}{bound}" for word, bound in bounds.items() if bound is not None)
     given: object = value
-    whole = isinstance(given, int) and not isinstance(given, bool)
+    whole = isinstance(given, Integral) and not isinstance(given, bool)
     if not whole or (least is not None and value < least) or (most is not None and value > most):
         raise InvalidInputError(f"{name} must be {wanted}, got {value!r}; it is {meaning}")
 
