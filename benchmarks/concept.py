@@ -23,7 +23,7 @@ from lab.reproduce.cod_replay import Replayed, replay, write_panes
 from lab.reproduce.cod_streams import routes, users
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
-from penstock.model.load import Load
+from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.spark.plan.log import PlanLog
 
@@ -142,7 +142,7 @@ def _plain(rows: DataFrame, checkpoint: str) -> AbstractContextManager[Streaming
 
 @contextmanager
 def _rated(rows: DataFrame, checkpoint: str) -> Iterator[StreamingQuery]:
-    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
+    cost = Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     log = PlanLog(Path(checkpoint) / "penstock" / "shed")
     log.publish(
         Guidance(

@@ -10,11 +10,11 @@ from rich.progress import Progress
 from rich.table import Table
 
 from lab.sim.tuple_stream import TupleStream
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import LoadAware
-from penstock.policy.sequence import TuplePolicy, decide
-from penstock.policy.shedding import RUN
+from penstock.policy.rows.constraint import AverageLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import LoadAware
+from penstock.policy.rows.sequence import TuplePolicy, decide
+from penstock.policy.rows.shedding import RUN
 from penstock.sketch.cost_pair import CostPair
 
 TUPLES = 1_000_000

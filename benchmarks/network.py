@@ -15,6 +15,7 @@ from rich.table import Table
 import penstock as ps
 from benchmarks.task_events import prepare, task_events
 from penstock.model.arrivals import Arrivals
+from penstock.spark.network_stream import Stream
 
 TARGET_SECONDS = 10.0
 TIMES = 3.0
@@ -25,7 +26,7 @@ MEASURED_BATCHES, MEASURED_SECONDS = 8, 150.0
 SUBMIT, SCHEDULE = 0, 1
 
 
-def build(network: ps.Network, events: ps.Stream) -> None:
+def build(network: ps.Network, events: Stream) -> None:
     """Two window aggregates, two kinds of rows, one output by value and a join, behind one shared check."""
     # Lateness costs all outputs alike: from the target on, until nothing is left at twice of it.
     late = ps.LatencyGraph.of((TARGET_SECONDS, 1.0), (2 * TARGET_SECONDS, 0.0))

@@ -20,6 +20,7 @@ import penstock as ps
 from lab.reproduce.skewed import column_values, data_file
 from lab.streams.replay import replay_stream
 from penstock.model.arrivals import Arrivals
+from penstock.spark.shed import Shedder
 
 SEED = 4
 COLUMNS = ("scheduling_class", "event_type", "cpu_request", "memory_request")
@@ -117,7 +118,7 @@ def _capacity(spark: SparkSession, path: str) -> float:
     return float((1 - fixed / (LATENCY_SECONDS / 2)) / per_row)
 
 
-def _query(events: DataFrame, shedder: ps.Shedder) -> DataFrame:
+def _query(events: DataFrame, shedder: Shedder) -> DataFrame:
     kept = events.withWatermark("arrived", "0 seconds").transform(shedder)
     return kept.transform(shedder.answers(*aggregates(), time="arrived", window=f"{WINDOW_SECONDS} seconds"))
 

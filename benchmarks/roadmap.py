@@ -14,9 +14,9 @@ from rich.table import Table
 from lab.sim.brute_force import largest_gap
 from lab.sim.workload import Workload, random_network, shared_network
 from penstock.model.network import Network, Operator, Output, Source
-from penstock.policy.place_graph import place_graph
-from penstock.policy.places import candidate_arcs
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.place_graph import place_graph
+from penstock.policy.network.places import candidate_arcs
+from penstock.policy.network.roadmap import RoadMap
 
 LOOK_UPS = 2_000
 SEEDS = range(60)

@@ -18,11 +18,12 @@ import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.demo.clicks import answers, clicks_in_batches
 from penstock.model.forecast import Forecast
-from penstock.model.load import Load
+from penstock.model.load import Cost, Load
 from penstock.model.plan import Plan
 from penstock.policy.contract import has_one_rate
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.progress import read_progress
+from penstock.spark.shed import Shedder
 
 # The first batches of a query compile code and start workers; a stream runs for days.
 WARM_UP_BATCHES = 5
@@ -88,11 +89,11 @@ def too_much(policy: ps.Policy, headroom: float = 1e-9) -> ps.Policy:
     return made
 
 
-def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps.Spill | None = None) -> ps.Shedder:
+def shedder_at(folder: str, keep: float | None, *, row_id: str = "id", spill: ps.Spill | None = None) -> Shedder:
     """A shedder whose target is far away, or one for which every load is too much."""
     if keep is None:
         return ps.shed(latency_seconds=600, checkpoint=folder, row_id=row_id, probe_tuples=10**9)
-    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
+    cost = Cost(fixed_seconds=0.1, kept_seconds=1e-4)
     PlanLog(Path(folder) / "penstock" / "shed").publish(
         Guidance(
             published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)

@@ -18,13 +18,15 @@ from benchmarks.kill.jobs import USERS, Job, Life
 from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.compile.layout import planner_of
 from penstock.spark.plan.log import PlanLog
 
 
 def leave_costs(log: PlanLog, *, seconds_per_row: float) -> None:
     """Leave behind what an earlier run may have learned, so that plans shed from the first batch on."""
-    cost = ps.Cost(fixed_seconds=0.0, kept_seconds=seconds_per_row)
+    cost = Cost(fixed_seconds=0.0, kept_seconds=seconds_per_row)
     forecast = Forecast(cost=cost, noise=0.1, late_factor=1.25)
     log.publish(Guidance(published_at=time.time(), forecast=forecast, tuples_per_unit=(1.0,)))
 
@@ -187,7 +189,7 @@ class Backfill(Stream):
         self.start(self.next_life())
         return (self.folder / "told").read_text().splitlines()
 
-    def _compared(self, done: ps.Backfilled) -> list[str]:
+    def _compared(self, done: Backfilled) -> list[str]:
         """Compare exact answers with the source, and rows that were read again with the sink."""
         told = []
         offered, written = self.evidence.offered(), self.evidence.written()

@@ -8,8 +8,8 @@ from lab.reproduce.figure import Figure, Series
 from penstock.model.claim import Claim
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import Histogram, LossTolerance, ValueGraph
-from penstock.policy.roadmap import RoadMap
-from penstock.policy.semantic import derived_loss_tolerance, dropped_ranges, intervals, predicate
+from penstock.policy.network.roadmap import RoadMap
+from penstock.policy.network.semantic import derived_loss_tolerance, dropped_ranges, intervals, predicate
 
 GRAPH = ValueGraph.of((0, 50, 0.2), (51, 100, 1.0))
 SPREAD = Histogram.of((0, 50, 0.4), (51, 100, 0.6))

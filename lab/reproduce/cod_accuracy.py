@@ -10,9 +10,9 @@ from lab.reproduce.cod_streams import Stream, routes, scalar, scheduling_classes
 from lab.reproduce.figure import Figure, Series
 from penstock.model.claim import Claim
 from penstock.policy.baseline import Uniform
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
-from penstock.policy.scalar import ScalarConcept
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.scalar import ScalarConcept
 from penstock.sketch.reservoir import Reservoir
 
 SEED = 18

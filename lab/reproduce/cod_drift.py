@@ -13,13 +13,13 @@ from lab.reproduce.figure import Figure, Series
 from penstock.control.concept_memory import SAMPLE_TUPLES, ConceptMemory
 from penstock.model.claim import Claim
 from penstock.model.load import Cost, Load
-from penstock.policy.allocation import allocate
 from penstock.policy.baseline import Uniform
-from penstock.policy.concept import ConceptDriven
-from penstock.policy.drift import Drift, drift
-from penstock.policy.groups import Floats, GroupConcept, Ints
-from penstock.policy.stratified import WHOLE, batch_thresholds, spread
-from penstock.policy.windows import Survivors, shed_window
+from penstock.policy.strata.allocation import allocate
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.drift import Drift, drift
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.selection import WHOLE, batch_thresholds, spread
+from penstock.policy.strata.windows import Survivors, shed_window
 
 SEED = 2
 TOP = 10

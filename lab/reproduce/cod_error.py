@@ -9,9 +9,9 @@ import numpy as np
 
 from lab.reproduce.cod_streams import Stream
 from penstock.policy.contract import Policy
-from penstock.policy.groups import Floats, GroupConcept
-from penstock.policy.stratified import Codes, spread
-from penstock.policy.windows import Survivors, shed_window
+from penstock.policy.strata.groups import Floats, GroupConcept
+from penstock.policy.strata.selection import Codes, spread
+from penstock.policy.strata.windows import Survivors, shed_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

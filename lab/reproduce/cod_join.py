@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.reproduce.cod_streams import task_events, users
-from penstock.policy.groups import Floats, GroupConcept, Ints
-from penstock.policy.join import JoinQuotas, allocate_join
-from penstock.policy.stratified import WHOLE, Codes, select, spread
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.join import JoinQuotas, allocate_join
+from penstock.policy.strata.selection import WHOLE, Codes, select, spread
 
 SUBMITTED, FINISHED = 0, 4
 

@@ -14,8 +14,8 @@ from lab.reproduce.cod_streams import Stream, routes, scalar, users
 from lab.reproduce.figure import Figure, Series
 from penstock.model.claim import Claim
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
+from penstock.policy.strata.concept import ConceptDriven
 from penstock.spark.session import local_session
 
 FIG7_KEEP = 0.02

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from lab.reproduce.cod_streams import Stream
 from penstock.policy.contract import Policy
-from penstock.policy.groups import Floats
+from penstock.policy.strata.groups import Floats
 from penstock.spark.windows.shedding import shed_windows
 
 ANSWER = "key STRING, answer DOUBLE"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.policy.groups import Floats, Ints
+from penstock.policy.strata.groups import Floats, Ints
 
 DATA_VARIABLE = "PENSTOCK_DATA"
 DAY_SECONDS = 86_400.0

@@ -9,10 +9,10 @@ from lab.reproduce.las_runs import DENSITY, DROPPED, FULL_KNOWLEDGE, FULL_RUNS, 
 from lab.sim.tuple_queue import simulate
 from lab.sim.tuple_stream import PHASE_TUPLES, PHASES, seven_phases
 from penstock.model.claim import Claim
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.constraint import AverageLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.sequence import TuplePolicy
 
 QUICK_RUNS = 60
 SERIES_TAU_SECONDS = 0.064

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from lab.sim.tuple_queue import simulate
 from lab.sim.tuple_stream import CALM_TUPLES, HIGHEST_SECONDS, TUPLES, TupleStream
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.constraint import AverageLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.sequence import TuplePolicy
 
 SEED = 2020
 DROPPED = "share of tuples dropped"

@@ -21,9 +21,9 @@ from lab.sim.tuple_stream import HIGHEST_SECONDS, PHASES, item_costs, phase_numb
 from lab.streams.side_by_side import PLAIN, WARM_UP_BATCHES, Trace, side_by_side
 from lab.streams.timetable import write_timetable
 from penstock.model.claim import Claim
-from penstock.policy.density import Density
-from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.sequence import TuplePolicy
 from penstock.sketch.hashing import items_of
 
 SEED = 2020

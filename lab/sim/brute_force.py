@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from penstock.model.network import Network
-from penstock.policy.place_graph import place_graph
-from penstock.policy.places import candidate_arcs
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.place_graph import place_graph
+from penstock.policy.network.places import candidate_arcs
+from penstock.policy.network.roadmap import RoadMap
 
 
 def all_plans(network: Network, *, levels: int) -> Iterator[tuple[float, float]]:

@@ -14,7 +14,7 @@ from penstock.model.errors import NotSupportedError, require_positive
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source
 from penstock.model.network_plan import NetworkPlan
 from penstock.model.quality import LossTolerance
-from penstock.policy.network_policy import NetworkLoad, NetworkPolicy
+from penstock.policy.network.drops import NetworkLoad, NetworkPolicy
 
 QUEUE_TUPLES = 4096
 

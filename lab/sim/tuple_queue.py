@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.sim.tuple_stream import TupleStream
-from penstock.policy.constraint import Constraint
-from penstock.policy.load_aware import LEARNED, TRUE, utility_of
-from penstock.policy.sequence import TuplePolicy, weight_of
-from penstock.policy.shedding import RUN, SEND, execute, learn, sent
+from penstock.policy.rows.constraint import Constraint
+from penstock.policy.rows.load_aware import LEARNED, TRUE, utility_of
+from penstock.policy.rows.sequence import TuplePolicy, weight_of
+from penstock.policy.rows.shedding import RUN, SEND, execute, learn, sent
 from penstock.sketch.cost_pair import Cells, CostPair, expected_cost, mean_cost
 from penstock.sketch.hashing import Items
 from penstock.sketch.jit import compiled
@@ -149,8 +149,8 @@ def simulate(policy: TuplePolicy, stream: TupleStream, constraint: Constraint, *
 
     Examples
     --------
-    >>> from penstock.policy.constraint import AverageLatency
-    >>> from penstock.policy.load_aware import FullKnowledge
+    >>> from penstock.policy.rows.constraint import AverageLatency
+    >>> from penstock.policy.rows.load_aware import FullKnowledge
     >>> from lab.sim.tuple_stream import TupleStream
     >>> outcome = simulate(FullKnowledge(), TupleStream.draw(seed=1), AverageLatency(seconds=0.0064))
     >>> round(outcome.mean_waited_seconds * 1e3, 2), round(outcome.dropped, 2)

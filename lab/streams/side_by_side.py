@@ -19,7 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from lab.streams.timetable import release, timetable_stream
 from penstock.model.batch import Batch
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.sequence import TuplePolicy
 from penstock.spark.daemon import SETTINGS
 from penstock.spark.operator import operator
 from penstock.spark.run.handle import Run

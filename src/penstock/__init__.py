@@ -6,46 +6,29 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.control.governor import Decision, Governor
+    from penstock.model import errors
     from penstock.model.batch import Batch
     from penstock.model.error_target import MaxError
-    from penstock.model.errors import (
-        EnvironmentMissingError,
-        InvalidInputError,
-        LeaseLostError,
-        NotSupportedError,
-        OperatorError,
-        PenstockError,
-        PlanLogError,
-        SpillError,
-        StoreError,
-        TargetMissedError,
-    )
-    from penstock.model.load import Cost, Load
-    from penstock.model.network_plan import Drop, NetworkPlan
+    from penstock.model.errors import InvalidInputError, PenstockError
     from penstock.model.plan import Plan
-    from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph
+    from penstock.model.quality import LatencyGraph, LossTolerance, ValueGraph
     from penstock.policy.baseline import KeepAll, Uniform
-    from penstock.policy.concept import ConceptDriven
-    from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
     from penstock.policy.contract import Policy
-    from penstock.policy.density import Density
     from penstock.policy.least_error import LeastError
-    from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
     from penstock.policy.priority import Priority
-    from penstock.policy.roadmap import RoadMap
+    from penstock.policy.rows.constraint import AverageLatency, MaximumLatency, WindowLatency
+    from penstock.policy.rows.density import Density
+    from penstock.policy.rows.load_aware import Learning, LoadAware
+    from penstock.policy.strata.concept import ConceptDriven
     from penstock.spark.answers.aggregates import avg, count, count_distinct, quantile, sum, variance
     from penstock.spark.answers.outputs import WindowAggregate
-    from penstock.spark.backfill.result import Backfilled, NetworkBackfilled
     from penstock.spark.backfill.windows import backfill_windows
     from penstock.spark.judge.sampling import compound_key
     from penstock.spark.network import Network
-    from penstock.spark.network_stream import Stream
-    from penstock.spark.operator import Operator, operator
-    from penstock.spark.run.handle import Run, Status
-    from penstock.spark.run.network_counts import OutputStatus
+    from penstock.spark.operator import operator
+    from penstock.spark.run.handle import Run
     from penstock.spark.session import local_session
-    from penstock.spark.shed import Shedder, shed
+    from penstock.spark.shed import shed
     from penstock.spark.spill.options import Spill
     from penstock.spark.store.paths import StorePath
     from penstock.spark.windows.shedding import join_pairs, shed_join, shed_windows
@@ -54,51 +37,26 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AverageLatency",
-    "Backfilled",
     "Batch",
     "ConceptDriven",
-    "Cost",
-    "Decision",
     "Density",
-    "Drop",
-    "EnvironmentMissingError",
-    "FullKnowledge",
-    "Governor",
-    "Histogram",
     "InvalidInputError",
     "KeepAll",
     "LatencyGraph",
     "Learning",
-    "LeaseLostError",
     "LeastError",
-    "Load",
     "LoadAware",
     "LossTolerance",
     "MaxError",
     "MaximumLatency",
     "Network",
-    "NetworkBackfilled",
-    "NetworkPlan",
-    "NotSupportedError",
-    "Operator",
-    "OperatorError",
-    "OutputStatus",
     "PenstockError",
     "Plan",
-    "PlanLogError",
     "Policy",
     "Priority",
-    "RoadMap",
     "Run",
-    "Shedder",
     "Spill",
-    "SpillError",
-    "Status",
-    "StoreError",
     "StorePath",
-    "StrawMan",
-    "Stream",
-    "TargetMissedError",
     "Uniform",
     "ValueGraph",
     "WindowAggregate",
@@ -108,6 +66,7 @@ __all__ = [
     "compound_key",
     "count",
     "count_distinct",
+    "errors",
     "join_pairs",
     "local_session",
     "operator",
@@ -122,56 +81,32 @@ __all__ = [
 # Names are fetched when first used: Spark's Python workers import parts of this package in every new process, and
 # should not wait for the rest of it.
 _HOMES = {
-    "AverageLatency": "penstock.policy.constraint",
-    "Backfilled": "penstock.spark.backfill.result",
+    "errors": "penstock.model.errors",
+    "AverageLatency": "penstock.policy.rows.constraint",
     "Batch": "penstock.model.batch",
-    "ConceptDriven": "penstock.policy.concept",
-    "Cost": "penstock.model.load",
-    "Decision": "penstock.control.governor",
-    "Density": "penstock.policy.density",
-    "Drop": "penstock.model.network_plan",
-    "EnvironmentMissingError": "penstock.model.errors",
-    "FullKnowledge": "penstock.policy.load_aware",
-    "Governor": "penstock.control.governor",
-    "Histogram": "penstock.model.quality",
+    "ConceptDriven": "penstock.policy.strata.concept",
+    "Density": "penstock.policy.rows.density",
     "InvalidInputError": "penstock.model.errors",
     "KeepAll": "penstock.policy.baseline",
     "LatencyGraph": "penstock.model.quality",
-    "Learning": "penstock.policy.load_aware",
-    "LeaseLostError": "penstock.model.errors",
     "LeastError": "penstock.policy.least_error",
-    "Load": "penstock.model.load",
-    "LoadAware": "penstock.policy.load_aware",
+    "Learning": "penstock.policy.rows.load_aware",
+    "LoadAware": "penstock.policy.rows.load_aware",
     "LossTolerance": "penstock.model.quality",
     "MaxError": "penstock.model.error_target",
-    "MaximumLatency": "penstock.policy.constraint",
+    "MaximumLatency": "penstock.policy.rows.constraint",
     "Network": "penstock.spark.network",
-    "NetworkPlan": "penstock.model.network_plan",
-    "NetworkBackfilled": "penstock.spark.backfill.result",
-    "NotSupportedError": "penstock.model.errors",
-    "Operator": "penstock.spark.operator",
-    "OperatorError": "penstock.model.errors",
-    "OutputStatus": "penstock.spark.run.network_counts",
     "PenstockError": "penstock.model.errors",
     "Plan": "penstock.model.plan",
-    "PlanLogError": "penstock.model.errors",
     "Policy": "penstock.policy.contract",
     "Priority": "penstock.policy.priority",
-    "RoadMap": "penstock.policy.roadmap",
     "Run": "penstock.spark.run.handle",
-    "Shedder": "penstock.spark.shed",
     "Spill": "penstock.spark.spill.options",
-    "SpillError": "penstock.model.errors",
-    "Status": "penstock.spark.run.handle",
-    "StoreError": "penstock.model.errors",
     "StorePath": "penstock.spark.store.paths",
-    "StrawMan": "penstock.policy.load_aware",
-    "Stream": "penstock.spark.network_stream",
-    "TargetMissedError": "penstock.model.errors",
     "Uniform": "penstock.policy.baseline",
     "ValueGraph": "penstock.model.quality",
     "WindowAggregate": "penstock.spark.answers.outputs",
-    "WindowLatency": "penstock.policy.constraint",
+    "WindowLatency": "penstock.policy.rows.constraint",
     "avg": "penstock.spark.answers.aggregates",
     "backfill_windows": "penstock.spark.backfill.windows",
     "compound_key": "penstock.spark.judge.sampling",
@@ -191,7 +126,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        home = import_module(_HOMES[name])
+        # A module that is public as a whole.
+        return home if name == "errors" else getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,15 +1,16 @@
 import pytest
 
-import penstock as ps
+from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
 from penstock.control.reading import decide_reading
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 
-GOVERNOR = ps.Governor(latency_seconds=5.0)
+GOVERNOR = Governor(latency_seconds=5.0)
 
 
 def learned(**cost):
-    known = ps.Cost(**{"fixed_seconds": 0.2, "kept_seconds": 1e-4, **cost})
+    known = Cost(**{"fixed_seconds": 0.2, "kept_seconds": 1e-4, **cost})
     return Guidance(published_at=100.0, forecast=Forecast(cost=known, noise=0.1, late_factor=1.25))
 
 

@@ -12,10 +12,10 @@ from penstock.control.workplan import RowRule, budget_seconds, plan_work
 from penstock.control.workshop import PartitionReport, Workshop
 from penstock.model.errors import InvalidInputError, PlanLogError
 from penstock.model.work_plan import LearnedWork, PartitionState
-from penstock.policy.constraint import AverageLatency, MaximumLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
-from penstock.policy.sequence import decide
+from penstock.policy.rows.constraint import AverageLatency, MaximumLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.sequence import decide
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import items_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import OUTSIDE, Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
-from penstock.policy.places import candidate_arcs
+from penstock.policy.network.places import candidate_arcs
 from tests.policy.networks import networks
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.quality import Histogram, LatencyGraph, LossTolerance, ValueGraph, concave_hull
-from penstock.policy.semantic import derived_loss_tolerance, dropped_ranges, intervals, predicate
+from penstock.policy.network.semantic import derived_loss_tolerance, dropped_ranges, intervals, predicate
 from tests.policy.networks import graphs
 
 

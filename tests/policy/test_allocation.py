@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.allocation import allocate
-from penstock.policy.groups import GroupConcept
+from penstock.policy.strata.allocation import allocate
+from penstock.policy.strata.groups import GroupConcept
 
 RULES = ("equal", "proportional", "neyman")
 

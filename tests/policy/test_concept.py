@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.load import Cost, Load
-from penstock.policy.allocation import allocate
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
-from penstock.policy.groups import GroupConcept
-from penstock.policy.join import allocate_join
 from penstock.policy.priority import Priority
-from penstock.policy.scalar import ScalarConcept
-from penstock.policy.stratified import WHOLE, batch_thresholds, select, spread
-from penstock.policy.windows import shed_window
+from penstock.policy.strata.allocation import allocate
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.join import allocate_join
+from penstock.policy.strata.scalar import ScalarConcept
+from penstock.policy.strata.selection import WHOLE, batch_thresholds, select, spread
+from penstock.policy.strata.windows import shed_window
 
 
 def window(sizes, seed=0):

@@ -12,11 +12,11 @@ from penstock.model.load import Cost, Load
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
 from penstock.policy.least_error import LeastError
-from penstock.policy.plan_table import PlanTable, TableRow
+from penstock.policy.network.plan_table import PlanTable, TableRow
 from penstock.policy.priority import Priority
+from penstock.policy.strata.concept import ConceptDriven
 
 POLICIES = [
     KeepAll(),

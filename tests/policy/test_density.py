@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from penstock.policy.constraint import AverageLatency, MaximumLatency
-from penstock.policy.density import Density, fitting_limit
-from penstock.policy.load_aware import BY_DENSITY, FullKnowledge
-from penstock.policy.sequence import decide
+from penstock.policy.rows.constraint import AverageLatency, MaximumLatency
+from penstock.policy.rows.density import Density, fitting_limit
+from penstock.policy.rows.load_aware import BY_DENSITY, FullKnowledge
+from penstock.policy.rows.sequence import decide
 
 NO_WINDOW = np.zeros(0)
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.drift import Drift, drift, scalar_drift
-from penstock.policy.groups import GroupConcept
-from penstock.policy.scalar import ScalarConcept
+from penstock.policy.strata.drift import Drift, drift, scalar_drift
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.scalar import ScalarConcept
 from penstock.sketch.reservoir import Reservoir
 
 tuples = st.lists(st.tuples(st.integers(-5, 5), st.floats(-100, 100)), max_size=60)

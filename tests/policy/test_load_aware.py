@@ -8,11 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan, new_shedder, utility_of
-from penstock.policy.sequence import decide
-from penstock.policy.shedding import NOP, RUN, STABILIZING, START, keeps, learn, queuing_seconds, sent
+from penstock.policy.rows.constraint import AverageLatency, MaximumLatency, WindowLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import (
+    BaseLine,
+    FullKnowledge,
+    Learning,
+    LoadAware,
+    StrawMan,
+    new_shedder,
+    utility_of,
+)
+from penstock.policy.rows.sequence import decide
+from penstock.policy.rows.shedding import NOP, RUN, STABILIZING, START, keeps, learn, queuing_seconds, sent
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import items_of
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from penstock.model.forecast import Forecast
 from penstock.model.load import Cost, Load
 from penstock.model.quality import LatencyGraph
-from penstock.policy.latency_target import best_target
-from penstock.policy.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.latency_target import best_target
+from penstock.policy.network.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
+from penstock.policy.network.roadmap import RoadMap
 from tests.policy.networks import full_utility, networks
 
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from penstock.model.errors import PlanLogError
-from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
 from penstock.policy.recorded import from_settings, to_settings
+from penstock.policy.rows.constraint import AverageLatency, MaximumLatency, WindowLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
 
 
 def logged(value):

@@ -9,9 +9,9 @@ from lab.sim.brute_force import largest_gap
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import LossTolerance
-from penstock.policy.places import candidate_arcs
-from penstock.policy.roadmap import RoadMap
-from penstock.policy.roadmap_build import least_step
+from penstock.policy.network.build import least_step
+from penstock.policy.network.places import candidate_arcs
+from penstock.policy.network.roadmap import RoadMap
 from tests.policy.networks import full_utility, networks
 
 steps = st.sampled_from([0.05, 0.1, 0.3])

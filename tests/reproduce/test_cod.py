@@ -11,7 +11,7 @@ from lab.reproduce.cod_error import errors_of
 from lab.reproduce.cod_join import join_errors
 from lab.reproduce.cod_replay import bootstrapped_mean, replay, write_panes
 from penstock.policy.baseline import Uniform
-from penstock.policy.concept import ConceptDriven
+from penstock.policy.strata.concept import ConceptDriven
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.quality import LossTolerance
-from penstock.policy.network_policy import NetworkLoad, RoadMapPolicy
+from penstock.policy.network.drops import NetworkLoad, RoadMapPolicy
 
 
 class Fixed:

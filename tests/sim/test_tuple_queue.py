@@ -5,9 +5,9 @@ import pytest
 
 from lab.sim.tuple_queue import simulate
 from lab.sim.tuple_stream import CALM_TUPLES, TupleStream, seven_phases
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.constraint import AverageLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
 
 TAU = AverageLatency(seconds=6.4e-3)
 STREAM = TupleStream.draw(seed=11)

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.spark.compile.layout import planner_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import SHORT_BATCHES
@@ -45,7 +46,7 @@ def numbers(spark: SparkSession) -> DataFrame:
 
 def dear(path: Path, *, seconds_per_tuple: float = 1e-2) -> None:
     """Leave guidance behind by which a batch does not fit."""
-    cost = ps.Cost(fixed_seconds=0.1, kept_seconds=seconds_per_tuple)
+    cost = Cost(fixed_seconds=0.1, kept_seconds=seconds_per_tuple)
     PlanLog(path).publish(
         Guidance(
             published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)

@@ -13,6 +13,9 @@ import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock as ps
+from penstock.spark.network_stream import Stream
+from penstock.spark.operator import Operator
+from penstock.spark.shed import Shedder
 from penstock.spark.windows.shedder import WindowShedder
 from tests.spark.nonsense import BAD, CHOICE
 from tests.spark.streams import numbers
@@ -36,13 +39,13 @@ class Given:
     def watermarked(self) -> DataFrame:
         return self.stream().withWatermark("timestamp", "1 second")
 
-    def shedder(self, *, applied: bool = False) -> ps.Shedder:
+    def shedder(self, *, applied: bool = False) -> Shedder:
         shedder = ps.shed(latency_seconds=5, checkpoint=self.folder, row_id="value")
         if applied:
             self.stream().transform(shedder)
         return shedder
 
-    def operator(self, *, applied: bool = False) -> ps.Operator:
+    def operator(self, *, applied: bool = False) -> Operator:
         operator = ps.operator(dict, key="value", returns="value BIGINT", latency=5, checkpoint=self.folder)
         if applied:
             self.stream().transform(operator)
@@ -71,12 +74,12 @@ class Given:
         return network
 
     @cached_property
-    def two(self) -> tuple[ps.Stream, ps.Stream]:
+    def two(self) -> tuple[Stream, Stream]:
         """Two streams of one network."""
         network, options = self.network(), {"row_id": "value", "event_time": "timestamp"}
         return network.source("one", self.stream(), **options), network.source("other", self.stream(), **options)
 
-    def source(self) -> ps.Stream:
+    def source(self) -> Stream:
         return self.network().source("numbers", self.stream(), row_id="value", event_time="timestamp")
 
 

@@ -12,7 +12,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock.policy.load_aware import Learning
+from penstock.policy.rows.load_aware import Learning
+from penstock.spark.network_stream import Stream
 
 NAN, INF = math.nan, math.inf
 SECRET = "hunter2"
@@ -84,7 +85,7 @@ BAD: dict[str, list[Any]] = {
     "client": ["x", [("a", "b")], {"a": None}, {5: "x"}, {"bootstrap.servers": "x"}, {"sasl.password": [SECRET]}],
     "settings": ["x", {5: "x"}, {"spark.password": [SECRET]}],
     "streams": [("numbers",), (None,)],
-    "stream of it": ["numbers", None, 5, ps.Stream],
+    "stream of it": ["numbers", None, 5, Stream],
     "pandas": [None, "rows", [1], pd.DataFrame, pd.DataFrame({"other": [1]})],
     "rates": [{}, None, "a", {"a": 2}, {"a": "1"}, {5: 0.1}, dict],
     "targets": [None, "a", {"a": 0.05}, {"a": ps.MaxError}],

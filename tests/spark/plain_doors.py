@@ -5,7 +5,10 @@ from __future__ import annotations
 import pandas as pd
 
 import penstock as ps
-from penstock.policy.load_aware import Learning
+from penstock.control.governor import Governor
+from penstock.model.load import Cost
+from penstock.model.quality import Histogram
+from penstock.policy.rows.load_aware import FullKnowledge, Learning, StrawMan
 from tests.spark.door import Door, value
 
 GOVERNING = {"probe_tuples": "positive", "grace_seconds": "positive"}
@@ -111,7 +114,7 @@ PLAIN_DOORS: dict[str, Door] = {
         spark=False,
     ),
     "Governor": Door(
-        find=value(ps.Governor),
+        find=value(Governor),
         good=value({"latency_seconds": 5}),
         takes={
             "latency_seconds": "positive",
@@ -149,9 +152,9 @@ PLAIN_DOORS: dict[str, Door] = {
         spark=False,
     ),
     "LoadAware": Door(find=value(ps.LoadAware), takes=LEARNING, spark=False),
-    "FullKnowledge": Door(find=value(ps.FullKnowledge), takes=LEARNING, spark=False),
+    "FullKnowledge": Door(find=value(FullKnowledge), takes=LEARNING, spark=False),
     "StrawMan": Door(
-        find=value(ps.StrawMan),
+        find=value(StrawMan),
         good=value({"mean_seconds": 0.1}),
         takes={"mean_seconds": "positive", **LEARNING},
         spark=False,
@@ -196,7 +199,7 @@ PLAIN_DOORS: dict[str, Door] = {
         spark=False,
     ),
     "Cost": Door(
-        find=value(ps.Cost),
+        find=value(Cost),
         good=value({"fixed_seconds": 0.1, "kept_seconds": 0.1}),
         takes=dict.fromkeys(("fixed_seconds", "kept_seconds", "shed_seconds", "foreign_seconds"), "not negative"),
         spark=False,
@@ -223,7 +226,7 @@ PLAIN_DOORS: dict[str, Door] = {
         spark=False,
     ),
     "Histogram": Door(
-        find=value(ps.Histogram.of),
+        find=value(Histogram.of),
         good=value({"bins": ((0, 1, 1),)}),
         takes={"bins": "pieces"},
         said={"bins": "histogram"},

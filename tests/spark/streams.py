@@ -12,13 +12,15 @@ import penstock as ps
 from benchmarks.workload import too_much
 from penstock.control.guidance import Guidance
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.plan.log import SAMPLING, PlanLog
 from penstock.spark.run.ledger import Entries
+from penstock.spark.shed import Shedder
 from penstock.spark.store.folder import remove_tree
 from penstock.spark.store.paths import StorePath, place
 
-COST = ps.Cost(fixed_seconds=0.1, kept_seconds=1e-4)
+COST = Cost(fixed_seconds=0.1, kept_seconds=1e-4)
 
 
 def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000, partitions: int = 2) -> DataFrame:
@@ -27,7 +29,7 @@ def numbers(spark: SparkSession, *, rows_per_batch: int = 5_000, partitions: int
     return source.option("numPartitions", partitions).load()
 
 
-def known_costs(checkpoint: str | StorePath, *, name: str = "shed", cost: ps.Cost = COST, **learned) -> None:
+def known_costs(checkpoint: str | StorePath, *, name: str = "shed", cost: Cost = COST, **learned) -> None:
     """Leave guidance behind, as an earlier run of the query would have."""
     PlanLog(place(checkpoint) / "penstock" / name).publish(
         Guidance(
@@ -41,7 +43,7 @@ def known_costs(checkpoint: str | StorePath, *, name: str = "shed", cost: ps.Cos
     )
 
 
-def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -> ps.Shedder:
+def always_shedding(checkpoint: str | StorePath, policy: ps.Policy, **options) -> Shedder:
     """A shedder for which every load is too much, from the first batch on."""
     known_costs(checkpoint)
     return ps.shed(

@@ -10,8 +10,8 @@ import penstock as ps
 from penstock.control.governor import Governor
 from penstock.control.workplan import WorkPlan
 from penstock.model.errors import InvalidInputError
-from penstock.policy.groups import GroupConcept
-from penstock.policy.stratified import spread
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.selection import spread
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.windows.answer import Account, OneStream, Part, TwoStreams

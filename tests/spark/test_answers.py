@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.estimate.answer import estimate
 from penstock.estimate.moments import Moments
+from penstock.model.errors import NotSupportedError, TargetMissedError
 from penstock.spark.judge.sampling import WHOLE, row_hash, threshold_of
 from penstock.spark.run.handle import own_error
 
@@ -159,7 +160,7 @@ def test_an_answer_that_misses_its_target_can_stop_the_query_with_our_own_error(
         answer_to(spark, ps.MaxError(relative=0.01, otherwise="stop"), rows=rows)
 
     error = own_error(stopped.value)
-    assert isinstance(error, ps.TargetMissedError)
+    assert isinstance(error, TargetMissedError)
     assert str(error).startswith(f"sum(v) {told}")
     assert "at most 0.01 is allowed" in str(error)
 
@@ -186,5 +187,5 @@ def test_a_weighted_quantile_counts_values_as_often_as_they_weigh(spark):
 
 
 def test_distinct_counts_are_refused_with_the_way_out():
-    with pytest.raises(ps.NotSupportedError, match=r"cannot be counted from a sample: .* Shed by that column instead"):
+    with pytest.raises(NotSupportedError, match=r"cannot be counted from a sample: .* Shed by that column instead"):
         ps.count_distinct("user")

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.cli import main
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
+from penstock.model.load import Cost
 from tests.kafka import filled_topic
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers
 
@@ -35,7 +36,7 @@ def test_after_a_burst_every_window_is_made_exact_and_a_second_time_changes_noth
     arrivals = Arrivals.of((2.0, 500), (2.0, 20_000), (5.0, 500))
     events = bursty_stream(spark, arrivals, epoch=time.time() + 1)
     # A millisecond a row, it says here: the burst is too much, the rest is not.
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3))
     shedder = ps.shed(latency_seconds=8, checkpoint=checkpoint, row_id="id", arrival="arrived")
     out = str(tmp_path / "out")
     kept = events.withWatermark("arrived", "1 second").transform(shedder)
@@ -172,7 +173,7 @@ def all_rows(spark, events, arrivals, tmp_path):
 @pytest.mark.server
 def test_what_was_not_even_read_is_backfilled_too(kafka_spark, broker, checkpoint, tmp_path):
     topic = filled_topic(broker, [20_000, 10_000])
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
     spill = ps.Spill(str(tmp_path / "spill"), rows="all")
     shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"], spill=spill)
     events = shedder.read_kafka(kafka_spark, servers=broker.servers, topic=topic, starting="earliest")

@@ -8,6 +8,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.errors import NotSupportedError, PlanLogError
+from penstock.model.load import Cost
 from tests.spark.door import Given
 from tests.spark.doors import DOORS, NO_DOORS
 from tests.spark.nonsense import SECRET, BatchFrame
@@ -39,7 +41,7 @@ def refuse(name: str, argument: str, number: int, given: Given) -> None:
     with pytest.raises(ps.PenstockError) as refused:
         door.open(given, **{argument: bad})
 
-    assert type(refused.value) in (ps.InvalidInputError, ps.NotSupportedError)
+    assert type(refused.value) in (ps.InvalidInputError, NotSupportedError)
     refused.match(door.said.get(argument, argument))
     refused.match("; ")
     assert SECRET not in str(refused.value)
@@ -129,7 +131,7 @@ def test_options_that_cannot_be_worked_with_are_refused(options, message):
         (lambda: ps.Priority(keep={}), r"keep must list at least one key and its rate; without any, use Uniform\(\)"),
         (lambda: ps.Priority(keep={"a": -0.1}), r"key_keep\['a'\] must be in \[0, 1\], got -0.1"),
         (lambda: ps.Priority(keep={7: 0.1}), r"key 7 of type int; keys are compared as text, so give str\(7\)"),
-        (lambda: ps.Cost(fixed_seconds=0.1, kept_seconds=float("nan")), "kept_seconds must be finite and at least 0"),
+        (lambda: Cost(fixed_seconds=0.1, kept_seconds=float("nan")), "kept_seconds must be finite and at least 0"),
     ],
 )
 def test_policies_and_costs_that_make_no_sense_are_refused(make, message):
@@ -194,7 +196,7 @@ def test_a_corrupt_plan_entry_is_refused_at_the_start_and_nothing_is_lost(spark,
     entry = Path(checkpoint) / "penstock" / "shed" / "plans" / f"{last}.json"
     whole = entry.read_text()
     entry.write_text(whole[:40])
-    with pytest.raises(ps.PlanLogError, match=rf"{last}\.json is truncated or not JSON.*restore the file from a copy"):
+    with pytest.raises(PlanLogError, match=rf"{last}\.json is truncated or not JSON.*restore the file from a copy"):
         start()
     entry.write_text(whole)
     assert finish_batches(start(), 1)[0].offered == 5_000
@@ -207,7 +209,7 @@ def test_a_plan_entry_that_goes_bad_while_the_query_runs_is_named_in_our_own_wor
     first = next(run.watch())
     ahead = Path(checkpoint) / "penstock" / "shed" / "plans" / f"{first.batch_id + 20}.json"
     ahead.write_text("{ torn")
-    with pytest.raises(ps.PlanLogError, match="must shed what it shed the first time, so restore the file from a copy"):
+    with pytest.raises(PlanLogError, match="must shed what it shed the first time, so restore the file from a copy"):
         run.await_termination(120)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.policy.groups import GroupConcept
+from penstock.policy.strata.groups import GroupConcept
 from penstock.spark.windows.blocks import HASH, KEY, TIME, VALUE, BlockFolder, Cut, gather, unpack_concept
 from penstock.spark.windows.stateful import Index, Span
 from tests.spark.synced import assert_on_disk, synced_from_now

@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.control.controller import Controller
-from penstock.control.governor import Decision
+from penstock.control.governor import Decision, Governor
+from penstock.model.errors import LeaseLostError
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run import control as controls
 from penstock.spark.run import gaps as gaps_module
@@ -63,7 +64,7 @@ class Job:
     unreadable: set = field(default_factory=set)
 
     def __post_init__(self):
-        governor = ps.Governor(latency_seconds=5.0, policy=ps.Uniform(keep=KEPT / OFFERED))
+        governor = Governor(latency_seconds=5.0, policy=ps.Uniform(keep=KEPT / OFFERED))
         self.planner = ShedPlanner(checkpoint=self.path, governor=governor, name="shed")
         self.log = self.planner.log
 
@@ -470,7 +471,7 @@ def test_a_driver_that_has_lost_its_lease_stops_its_query_and_writes_nothing_mor
     job.run(job.commits(0), nothing, take_over, *([] if first == "the end" else [nothing] * 5))
     job.control.end()
     assert job.query.stopped
-    assert isinstance(job.control.lost, ps.LeaseLostError)
+    assert isinstance(job.control.lost, LeaseLostError)
     assert "epoch 1) has lost the checkpoint" in job.control.note
     assert texts_in(job.log.path) == other.before
     assert job.entered == [0]

@@ -7,24 +7,26 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
 from penstock.control.workplan import RowRule
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.work_plan import LearnedWork
-from penstock.policy.load_aware import Learning
-from penstock.policy.plan_table import road_map_table
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.plan_table import road_map_table
+from penstock.policy.network.roadmap import RoadMap
+from penstock.policy.rows.load_aware import Learning, StrawMan
 from penstock.sketch.cost_pair import CostPair
 from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.plan.work_planner import WorkPlanner, get_sketch, put_sketch
 from penstock.spark.store.folder import Folder
 
-GOVERNOR = ps.Governor(latency_seconds=4.0, policy=ps.Priority(keep={"vip": 1.0}))
+GOVERNOR = Governor(latency_seconds=4.0, policy=ps.Priority(keep={"vip": 1.0}))
 LEARNED = {
-    "forecast": Forecast(cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-3), noise=0.1, late_factor=1.25),
+    "forecast": Forecast(cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3), noise=0.1, late_factor=1.25),
     "tuples_per_unit": (1.0,),
 }
 
@@ -57,7 +59,7 @@ def a_network(folder):
             Output(name="O", input="f"),
         )
     )
-    planner = NetworkPlanner(checkpoint=folder, governor=ps.Governor(latency_seconds=4.0), name="q")
+    planner = NetworkPlanner(checkpoint=folder, governor=Governor(latency_seconds=4.0), name="q")
     table = planner.put(road_map_table(RoadMap.build(model)), latency_seconds=4.0, shedding="random")
     planner.log.publish(Guidance(published_at=time.time(), table=table, **LEARNED))
     return planner
@@ -134,9 +136,9 @@ def test_a_batch_is_decided_as_before_whatever_has_changed_meanwhile(planner):
     guidance = planner.log.guidance()
     planner.log.publish(replace(guidance, forecast=None, work=None, table=None))
     if isinstance(planner, WorkPlanner):
-        rule = RowRule(policy=ps.StrawMan(mean_seconds=9.0), constraint=ps.MaximumLatency(seconds=9.0))
+        rule = RowRule(policy=StrawMan(mean_seconds=9.0), constraint=ps.MaximumLatency(seconds=9.0))
         changed = replace(planner, rule=rule, target=Target(latency_seconds=99.0))
         assert changed.rule.of(decided.plan.work, batch_id=1) == planner.rule
     else:
-        changed = replace(planner, governor=ps.Governor(latency_seconds=99.0), value="another")
+        changed = replace(planner, governor=Governor(latency_seconds=99.0), value="another")
     assert changed.decide(1) == decided

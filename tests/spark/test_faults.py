@@ -4,16 +4,18 @@ import time
 
 import pytest
 
-import penstock as ps
+from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
+from penstock.model.errors import NotSupportedError, PlanLogError
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.spark.plan import planner as planner_module
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.run.handle import require_visible
 from tests.stores import PROCESSES
 
-COST = ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4)
+COST = Cost(fixed_seconds=0.0, kept_seconds=1e-4)
 
 
 def planner_at(path, *, tuples=100_000, **governor):
@@ -23,7 +25,7 @@ def planner_at(path, *, tuples=100_000, **governor):
         (offsets / str(batch_id)).write_text(
             f'v1\n{{"batchTimestampMs":{batch_id * 1000}}}\n{{"tuples":{(batch_id + 1) * tuples}}}'
         )
-    planner = ShedPlanner(checkpoint=path, governor=ps.Governor(latency_seconds=5, **governor), name="shed")
+    planner = ShedPlanner(checkpoint=path, governor=Governor(latency_seconds=5, **governor), name="shed")
     planner.log.publish(
         Guidance(
             published_at=time.time(), forecast=Forecast(cost=COST, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)
@@ -39,7 +41,7 @@ def _decide(arguments):
         Guidance(
             published_at=time.time(),
             forecast=Forecast(
-                cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-4 * (1 + number)), noise=0.1, late_factor=1.25
+                cost=Cost(fixed_seconds=0.0, kept_seconds=1e-4 * (1 + number)), noise=0.1, late_factor=1.25
             ),
             tuples_per_unit=(1.0,),
         )
@@ -63,7 +65,7 @@ def test_a_full_disk_is_said_and_the_same_batch_is_planned_once_there_is_room(tm
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(ps.PlanLogError, match=r"batch 1 cannot be .*No space left.*so the batch did not run"):
+        with pytest.raises(PlanLogError, match=r"batch 1 cannot be .*No space left.*so the batch did not run"):
             planner.decide(1)
     assert planner.log.batch_ids() == []
     assert planner.decide(1).plan.keep < 1
@@ -106,7 +108,7 @@ def test_rates_for_many_keys_take_a_bounded_table(tmp_path):
 
 
 def test_a_checkpoint_that_the_client_does_not_see_is_refused(tmp_path):
-    with pytest.raises(ps.NotSupportedError, match="is not seen from here"):
+    with pytest.raises(NotSupportedError, match="is not seen from here"):
         require_visible(tmp_path / "elsewhere", wait_seconds=0.1)
     (tmp_path / "metadata").touch()
     require_visible(tmp_path, wait_seconds=0.0)

@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.load import Cost
 from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.sources.offsets import read_ranges
@@ -84,7 +85,7 @@ def test_what_kafka_gets_is_what_the_plan_keeps_without_duplicates(kafka_spark, 
 def test_a_backlog_too_large_to_read_is_passed_over_in_part_and_counted(kafka_spark, broker, checkpoint):
     topic = filled_topic(broker, [40_000, 10_000, 10_000, 10_000])
     # Reading and dropping a row is said to take a millisecond: 70,000 of them are hopeless.
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
     shedder = ps.shed(
         latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"], policy=ps.Uniform(keep=1.0)
     )
@@ -107,7 +108,7 @@ def test_a_replay_reads_the_same_ranges_and_lost_counts_are_made_again_with_what
     kafka_spark, broker, checkpoint, tmp_path
 ):
     topic = filled_topic(broker, [30_000, 10_000])
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=2e-3, shed_seconds=1e-3))
 
     def start():
         shedder = ps.shed(latency_seconds=20, checkpoint=checkpoint, row_id=["partition", "offset"])
@@ -137,7 +138,7 @@ def test_a_replay_reads_the_same_ranges_and_lost_counts_are_made_again_with_what
 
 def test_freshness_recovers_though_every_row_of_a_batch_was_dropped(kafka_spark, broker, checkpoint):
     topic = filled_topic(broker, HOT)
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1.0, shed_seconds=0.0))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=1.0, shed_seconds=0.0))
     shedder = ps.shed(
         latency_seconds=20,
         checkpoint=checkpoint,

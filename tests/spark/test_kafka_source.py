@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.control.governor import Governor
 from penstock.spark.sources.kafka import KafkaReader
 from penstock.spark.sources.offsets import read_ranges
 from tests.kafka import filled_topic
@@ -17,7 +18,7 @@ def reader(tasks, *, topic="t", client="{}"):
         client=client,
         starting="latest",
         log=Path("/nowhere"),
-        governor=ps.Governor(latency_seconds=5.0),
+        governor=Governor(latency_seconds=5.0),
         tasks=tasks,
         weight="weight",
         draw=7,
@@ -73,7 +74,7 @@ def test_what_is_read_is_what_was_planned_row_by_row(broker, tmp_path):
         client=client,
         starting="earliest",
         log=tmp_path,
-        governor=ps.Governor(latency_seconds=5.0, probe_tuples=100),
+        governor=Governor(latency_seconds=5.0, probe_tuples=100),
         tasks=3,
         weight="weight",
         draw=7,

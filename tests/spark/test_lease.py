@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.errors import LeaseLostError
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run import lease as leases
 from penstock.spark.run.lease import Lease
@@ -39,7 +40,7 @@ def test_whoever_starts_takes_the_next_number_and_the_one_before_has_lost(anywhe
 
     assert second.epoch == first.epoch + 1
     assert epochs(anywhere) == [second.epoch]
-    with pytest.raises(ps.LeaseLostError, match=rf"epoch {first.epoch}\) has lost the checkpoint.*\(epoch 2\).*writes"):
+    with pytest.raises(LeaseLostError, match=rf"epoch {first.epoch}\) has lost the checkpoint.*\(epoch 2\).*writes"):
         first.check()
 
 
@@ -53,7 +54,7 @@ def test_a_number_is_never_given_twice_whatever_was_released_or_removed(tmp_path
     stalled = Lease(tmp_path, 2)
     stalled.release()  # a driver that wakes up late
     assert take(tmp_path).epoch == 4
-    with pytest.raises(ps.LeaseLostError):
+    with pytest.raises(LeaseLostError):
         stalled.check()
 
 
@@ -88,7 +89,7 @@ def epoch_of(path):
 def holds(path, epoch):
     try:
         Lease(path, epoch).check()
-    except ps.LeaseLostError:
+    except LeaseLostError:
         return False
     return True
 
@@ -143,7 +144,7 @@ run = shedder.start(kept.writeStream.format("parquet").option("path", sys.argv[2
 print("running", flush=True)
 try:
     run.await_termination()
-except ps.LeaseLostError as lost:
+except LeaseLostError as lost:
     print("LOST", lost, flush=True)
     status = run.status
     print("STATUS", status.active, status.controlled, status.note == str(lost), flush=True)

@@ -10,6 +10,7 @@ import penstock as ps
 from penstock.control.guidance import Guidance
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.model.network import arc_name
 from penstock.spark.compile.layout import planner_of
 
@@ -68,7 +69,7 @@ def run_batches(network: ps.Network, path, count: int) -> ps.Run:
 
 def overloaded(network: ps.Network, *, seconds_per_tuple: float) -> None:
     """Leave costs behind, as an earlier run would have."""
-    cost = ps.Cost(fixed_seconds=0.0, kept_seconds=seconds_per_tuple)
+    cost = Cost(fixed_seconds=0.0, kept_seconds=seconds_per_tuple)
     planner_of(network).log.publish(
         Guidance(
             published_at=time.time(), forecast=Forecast(cost=cost, noise=0.1, late_factor=1.25), tuples_per_unit=(1.0,)

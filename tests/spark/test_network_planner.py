@@ -12,8 +12,8 @@ from penstock.model.forecast import Forecast
 from penstock.model.load import Cost
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.network_plan import Drop, NetworkPlan
-from penstock.policy.plan_table import PlanTable, TableRow, road_map_table
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.plan_table import PlanTable, TableRow, road_map_table
+from penstock.policy.network.roadmap import RoadMap
 from penstock.spark.judge.sampling import WHOLE
 from penstock.spark.plan.network_column import drops_row
 from penstock.spark.plan.network_planner import NetworkPlanner

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.cli import main
 from penstock.control.governor import Decision
+from penstock.model.errors import PlanLogError, SpillError
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
 from penstock.spark.compile.layout import layout_of, planner_of
@@ -244,15 +245,15 @@ def test_two_sources_are_read_again_once_and_what_is_gone_is_named(spark, checkp
     assert told in capsys.readouterr().out
     assert answers_of(tmp_path / "into") == first
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "into" / "rows").rglob("*.parquet")} == before
-    with pytest.raises(ps.SpillError, match=r"Of its 1050 rows the spill .* has 0 rows as they came and \d+ drops"):
+    with pytest.raises(SpillError, match=r"Of its 1050 rows the spill .* has 0 rows as they came and \d+ drops"):
         network.backfill(into=str(tmp_path / "elsewhere"))
     bare = united(checkpoint, spark)
-    with pytest.raises(ps.PlanLogError, match=r"batch 0 cannot be read again: .*Network\(spill=Spill\("):
+    with pytest.raises(PlanLogError, match=r"batch 0 cannot be read again: .*Network\(spill=Spill\("):
         bare.backfill(into=str(tmp_path / "elsewhere"))
     with pytest.raises(ps.InvalidInputError, match=r"this network has no spill; name the folder"):
         bare.spilled()
     shutil.rmtree(Path(checkpoint, "penstock/network/plans"))
-    with pytest.raises(ps.PlanLogError, match=r"the plans of batches 0, 1 are gone, so nobody can tell"):
+    with pytest.raises(PlanLogError, match=r"the plans of batches 0, 1 are gone, so nobody can tell"):
         bare.backfill(into=str(tmp_path / "elsewhere"))
 
 
@@ -318,7 +319,7 @@ def test_what_cannot_be_stored_is_refused_before_anything_starts(spark, checkpoi
         network("", events(spark))
     refused = network(str(tmp_path / "file"), events(spark))
     (tmp_path / "file").touch()
-    with pytest.raises(ps.SpillError, match=r"cannot be written .*so the query was not started"):
+    with pytest.raises(SpillError, match=r"cannot be written .*so the query was not started"):
         refused.start(refused.answers().writeStream.format("noop"))
     kept = network(None, events(spark))
     batch = ps.Batch(batch_id=0, offered=9, kept=9, shed=0, keep=1.0, reason="it fits")

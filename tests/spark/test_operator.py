@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock.model.errors import InvalidInputError, OperatorError, PlanLogError
+from penstock.policy.rows.load_aware import FullKnowledge
 from penstock.sketch.hashing import NULL_ITEM, HashFamily, item_of
 from penstock.spark.judge.sampling import key_hash
 from penstock.spark.run.ledger import Ledger
@@ -304,7 +305,7 @@ def test_a_damaged_plan_is_named_before_the_batch_is_replayed(spark, checkpoint,
         ({"chunk_tuples": 0}, "chunk_tuples must be a whole number of at least 1"),
         ({"latency": 0}, "latency must be finite and above 0, got 0"),
         ({"name": "a/b"}, "it names a folder"),
-        ({"policy": ps.FullKnowledge()}, "true_cost="),
+        ({"policy": FullKnowledge()}, "true_cost="),
     ],
 )
 def test_options_without_meaning_are_refused(options, message):

@@ -13,8 +13,9 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.cli import main
 from penstock.control.governor import Decision
-from penstock.model.errors import OperatorError
+from penstock.model.errors import OperatorError, SpillError
 from penstock.model.plan import Plan
+from penstock.policy.rows.load_aware import StrawMan
 from penstock.spark.run import control
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.spill import writer as spillwriter
@@ -156,7 +157,7 @@ def test_a_replay_is_read_once_and_the_source_gives_the_rest(spark, checkpoint, 
         batch.batch_id: batch.shed for batch in batches if batch.shed
     }
     # What decided then decides again, whatever would decide now.
-    operator = operating(checkpoint, spill, **{**options, "policy": ps.StrawMan(mean_seconds=1e-4), "latency": 60.0})
+    operator = operating(checkpoint, spill, **{**options, "policy": StrawMan(mean_seconds=1e-4), "latency": 60.0})
     events(spark).transform(operator)
     done = operator.backfill(answers, window=two_seconds(), into=str(tmp_path / "into"))
     assert done.from_spill == 0
@@ -173,7 +174,7 @@ def test_a_replay_is_read_once_and_the_source_gives_the_rest(spark, checkpoint, 
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "into" / "rows").rglob("*.parquet")} == written
 
     shutil.rmtree(Path(checkpoint, "offsets"))
-    with pytest.raises(ps.SpillError, match=r"has the \d+ rows that it shed \(spilled\(\) reads them\), but not the"):
+    with pytest.raises(SpillError, match=r"has the \d+ rows that it shed \(spilled\(\) reads them\), but not the"):
         operator.backfill(answers, window=two_seconds(), into=str(tmp_path / "anew"))
 
 
@@ -289,5 +290,5 @@ def test_what_an_operator_cannot_spill_or_backfill_is_said_first(spark, checkpoi
         plain.backfill(answers, window=two_seconds(), into=str(tmp_path / "into"))
     away = operating(checkpoint, spill)
     Path(spill).write_text("in the way")
-    with pytest.raises(ps.SpillError, match=r"cannot be written .*so the query was not started"):
+    with pytest.raises(SpillError, match=r"cannot be written .*so the query was not started"):
         run_some(spark, away, tmp_path / "out", 1)

@@ -11,7 +11,9 @@ from benchmarks.workload import too_much
 from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.model.branches import Branch, Branches
+from penstock.model.errors import TargetMissedError
 from penstock.model.forecast import Forecast
+from penstock.model.load import Cost
 from penstock.spark.answers.outputs import interval_seconds
 from penstock.spark.plan.log import PlanLog
 from tests.spark.streams import finish_batches, known_costs, numbers
@@ -140,7 +142,7 @@ def test_a_new_run_plans_with_the_outputs_that_the_one_before_learned(spark, che
         ),
     )
     shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="value", policy=too_much(ps.LeastError(), 0.1))
-    cost = ps.Cost(fixed_seconds=0.01, kept_seconds=branches.seconds_per_tuple)
+    cost = Cost(fixed_seconds=0.01, kept_seconds=branches.seconds_per_tuple)
     PlanLog(Path(checkpoint) / "penstock" / "shed").publish(
         Guidance(
             published_at=time.time(),
@@ -167,7 +169,7 @@ def test_answers_that_miss_their_target_are_named_by_the_run_and_one_can_stop_it
 
     stopping = ps.WindowAggregate(name="every", target=ps.MaxError(relative=1e-6, otherwise="stop"))
     run = start(spark, str(tmp_path / "stopping"), ps.Uniform(keep=0.5), "stopped", outputs=(stopping,))
-    with pytest.raises(ps.TargetMissedError, match="every has a relative error of"):
+    with pytest.raises(TargetMissedError, match="every has a relative error of"):
         run.await_termination(timeout_seconds=60)
 
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-import penstock as ps
+from penstock.model.errors import EnvironmentMissingError
 from penstock.spark.packages import fetch
 from tests.kafka import unless_missing
 
@@ -22,7 +22,7 @@ def unreachable(tmp_path, monkeypatch):
 
 
 def test_a_repository_that_is_not_reached_is_said_with_the_cure(unreachable, tmp_path):
-    with pytest.raises(ps.EnvironmentMissingError, match=r"Maven Central is not reached.*PENSTOCK_IVY_SETTINGS"):
+    with pytest.raises(EnvironmentMissingError, match=r"Maven Central is not reached.*PENSTOCK_IVY_SETTINGS"):
         fetch(["org.apache.commons:commons-pool2:2.13.1"], tmp_path / "jars", transitive=False)
     assert not (tmp_path / "jars").exists()
 
@@ -35,7 +35,7 @@ def test_what_is_in_the_cache_needs_no_repository(unreachable, tmp_path):
 
 def test_without_maven_central_the_kafka_tests_are_skipped_but_never_in_ci(monkeypatch):
     def missing():
-        raise ps.EnvironmentMissingError("Maven Central is not reached from here")
+        raise EnvironmentMissingError("Maven Central is not reached from here")
 
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no Kafka: Maven Central is not reached"):

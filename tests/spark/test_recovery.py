@@ -12,6 +12,7 @@ import penstock as ps
 from penstock.control.controller import Controller
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
+from penstock.model.load import Cost
 from penstock.spark.plan.column import BATCH_ID
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.store.folder import Folder
@@ -161,7 +162,7 @@ def test_a_cold_start_on_a_backlog_takes_a_bounded_first_batch(spark, checkpoint
 
 
 def test_a_restart_after_downtime_uses_the_costs_learned_before(spark, checkpoint):
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3))
     backlog = Arrivals.of((1.0, 100_000), (60.0, 100))
     events = bursty_stream(spark, backlog, epoch=time.time() - 3600)
     shedder = ps.shed(latency_seconds=5, checkpoint=checkpoint, row_id="id")

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.errors import PlanLogError
+from penstock.policy.rows.load_aware import Learning, StrawMan
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.work_planner import WorkPlanner
 from penstock.spark.run.ledger import ArcLedger, Ledger
@@ -184,7 +186,7 @@ def test_a_batch_planned_for_two_passes_is_not_replayed_in_one_and_the_error_nam
     rewind(checkpoint, "shed", 1)
     shedder = shedder_of(checkpoint, ps.Uniform(keep=0.9), 5)
     run = shedder.start(keyed(spark).transform(shedder).writeStream.format("noop"))
-    with pytest.raises(ps.PlanLogError, match=r"batch 1 was planned .*passes=2.*start_each_batch"):
+    with pytest.raises(PlanLogError, match=r"batch 1 was planned .*passes=2.*start_each_batch"):
         run.await_termination(60)
     assert log_of(checkpoint, "shed").batch_ids() == [0, 1]
     # As it says: started that way the batch is replayed, and then any other way will do.
@@ -198,10 +200,10 @@ MAXIMUM = ps.MaximumLatency(seconds=3.0)
     ("then", "now"),
     [
         ({"policy": ps.LoadAware()}, {"policy": ps.Density(min_keep=0.3), "latency": MAXIMUM}),
-        ({"policy": ps.Density(min_keep=0.1)}, {"policy": ps.StrawMan(mean_seconds=0.002), "latency": 9.0}),
+        ({"policy": ps.Density(min_keep=0.1)}, {"policy": StrawMan(mean_seconds=0.002), "latency": 9.0}),
         (
-            {"policy": ps.Density(learning=ps.Learning(eps=0.01, eager=True)), "utility": "worth"},
-            {"policy": ps.LoadAware(learning=ps.Learning(eps=0.1)), "utility": "worth"},
+            {"policy": ps.Density(learning=Learning(eps=0.01, eager=True)), "utility": "worth"},
+            {"policy": ps.LoadAware(learning=Learning(eps=0.1)), "utility": "worth"},
         ),
     ],
     ids=["load-aware, then density", "density, then straw man", "sketches of another size"],
@@ -230,7 +232,7 @@ def test_an_operator_counts_again_what_was_lost_by_the_rule_of_the_plan(spark, c
     whole = {batch.batch_id: batch for batch in Ledger(ledger).batches()}
     for file in ledger.glob("*"):
         file.unlink()
-    start_operator(spark, checkpoint, tmp_path / "now", policy=ps.StrawMan(mean_seconds=1e-4), latency=60.0).stop()
+    start_operator(spark, checkpoint, tmp_path / "now", policy=StrawMan(mean_seconds=1e-4), latency=60.0).stop()
 
     again = {batch.batch_id: batch for batch in Ledger(ledger).batches() if batch.batch_id in whole}
     assert {n: (b.offered, b.kept) for n, b in again.items()} == {n: (b.offered, b.kept) for n, b in whole.items()}
@@ -243,7 +245,7 @@ def test_an_operator_refuses_to_replay_by_a_column_that_it_no_longer_has(spark, 
     finish_batches(start_operator(spark, checkpoint, tmp_path / "then", **density, utility="worth"), 4)
     rewind(checkpoint, "operator", 3)
     run = start_operator(spark, checkpoint, tmp_path / "now", **density)
-    with pytest.raises(ps.PlanLogError, match=r"batch 3 was decided by Density with utility='worth'.*go back"):
+    with pytest.raises(PlanLogError, match=r"batch 3 was decided by Density with utility='worth'.*go back"):
         run.await_termination(60)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.model.errors import StoreError
 from penstock.spark.sources.kafka import _consumer, client_settings
 from penstock.spark.store.folder import folder_at
 from tests.kafka import filled_topic
@@ -122,7 +123,10 @@ def test_an_at_sign_in_a_folder_is_no_credential(address):
 
 def test_a_delegation_token_is_neither_in_the_error_nor_in_the_log_of_the_client(caplog):
     path = ps.StorePath("hdfs://127.0.0.1:1/clicks", webhdfs="http://127.0.0.1:1", token=SECRET)
-    with caplog.at_level(logging.DEBUG), pytest.raises(ps.StoreError, match=r"is not reached .*\?\.\.\.") as refused:
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(StoreError, match=r"is not reached .*\?\.\.\.") as refused,
+    ):
         folder_at(path).read("7.json")
 
     assert "Retrying" in caplog.text

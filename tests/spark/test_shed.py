@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
+from penstock.model.load import Cost
 from penstock.spark.plan.column import RATE_TYPE, batch_column
 from penstock.spark.plan.log import PlanLog
 from tests.spark.streams import always_shedding, draw_alike, finish_batches, known_costs, numbers
@@ -145,7 +146,7 @@ def test_null_keys_get_the_common_rate(spark, checkpoint, tmp_path):
 def test_compound_keys_are_listed_by_all_their_columns(spark, checkpoint, tmp_path):
     policy = ps.Priority(keep={ps.compound_key("1", "de"): 1.0}, min_keep=0.0)
     shedder = always_shedding(checkpoint, policy, key=["user", "country"])
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-2))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-2))
     events = numbers(spark).selectExpr("value", "value % 2 as user", "if(value % 3 = 0, 'de', 'fr') as country")
     finish_batches(shedder.start(to_parquet(events.transform(shedder), tmp_path / "out")), 2)
     kept = spark.read.parquet(str(tmp_path / "out")).select("user", "country").distinct().collect()

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 import penstock as ps
 from penstock.demo.bursty import bursty_stream
 from penstock.model.arrivals import Arrivals
+from penstock.model.errors import NotSupportedError, SpillError
+from penstock.model.load import Cost
 from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.run import control
 from tests.spark.streams import always_shedding, finish_batches, known_costs, numbers, stage_of
@@ -56,7 +58,7 @@ def test_what_is_stored_is_just_what_the_plan_drops_with_batch_arc_and_reason(sp
     assert stored.where("batch != value DIV 5000 OR NOT shed OR NOT sampled OR weight != 1").isEmpty()
 
     shutil.rmtree(Path(checkpoint, "offsets"))
-    with pytest.raises(ps.SpillError, match=r"has the \d+ rows that it shed .* but not the \d+ it kept.*rows=\"all\""):
+    with pytest.raises(SpillError, match=r"has the \d+ rows that it shed .* but not the \d+ it kept.*rows=\"all\""):
         shedder.backfill(lambda rows: rows.groupBy().sum("weight"), window=F.lit(0), into=str(tmp_path / "into"))
 
 
@@ -79,7 +81,7 @@ def test_a_replay_in_other_partitions_neither_doubles_nor_loses_rows(spark, chec
     next(two.glob("part-*")).unlink()
     assert ids(shedder.spilled()) == ids(dropped(spark, checkpoint, batches))
     next(three.glob("part-*")).unlink()
-    with pytest.raises(ps.SpillError, match=f"has not all rows of batches {last} that the ledger has"):
+    with pytest.raises(SpillError, match=f"has not all rows of batches {last} that the ledger has"):
         shedder.spilled()
 
 
@@ -98,7 +100,7 @@ def test_a_burst_whose_source_is_gone_is_made_exact_from_the_spill_alone(spark, 
     arrivals = Arrivals.of((1.5, 400), (1.5, 20_000), (2.5, 400))
     events = bursty_stream(spark, arrivals, epoch=time.time() + 1)
     # A millisecond a row, it says here: the burst is too much, the rest is not.
-    known_costs(checkpoint, cost=ps.Cost(fixed_seconds=0.0, kept_seconds=1e-3))
+    known_costs(checkpoint, cost=Cost(fixed_seconds=0.0, kept_seconds=1e-3))
     spill = ps.Spill(str(tmp_path / "spill"), rows="all")
     options = {"latency_seconds": 5, "checkpoint": checkpoint, "row_id": "id", "arrival": "arrived", "spill": spill}
     shedder = ps.shed(**options)
@@ -217,9 +219,7 @@ def test_a_spill_that_cannot_be_written_stops_the_query_and_nothing_is_lost(spar
     (query,) = spill.glob("query=*")
     query.rename(tmp_path / "aside")
     query.write_text("in the way")
-    with pytest.raises(
-        ps.SpillError, match=r"cannot be spilled to .*so the batch is not committed and nothing is lost"
-    ):
+    with pytest.raises(SpillError, match=r"cannot be spilled to .*so the batch is not committed and nothing is lost"):
         run_some(shedding(checkpoint, str(spill)), numbers(spark), 2)
     assert list(ledger_of(checkpoint).batches()) == committed
 
@@ -247,7 +247,7 @@ def test_old_batches_leave_the_spill_and_that_is_counted(spark, checkpoint, tmp_
     assert done.answers.isEmpty()
     assert [row.window for row in done.approximate.collect()] == [0]
     shutil.rmtree(next((tmp_path / "spill").glob("query=*")))
-    with pytest.raises(ps.SpillError, match=r"batch 0 cannot be read again"):
+    with pytest.raises(SpillError, match=r"batch 0 cannot be read again"):
         shedder.backfill(lambda rows: rows.groupBy().sum("weight"), window=F.lit(0), into=str(tmp_path / "into"))
 
 
@@ -259,7 +259,7 @@ def test_what_cannot_be_spilled_is_refused_before_anything_starts(spark, checkpo
             shedding(checkpoint, str(path))
     with pytest.raises(ps.InvalidInputError, match=r"spill is empty, got ''"):
         shedding(checkpoint, "")
-    with pytest.raises(ps.NotSupportedError, match=r"gs://bucket/spill is not in a store"):
+    with pytest.raises(NotSupportedError, match=r"gs://bucket/spill is not in a store"):
         shedding(checkpoint, "gs://bucket/spill")
     with pytest.raises(ps.InvalidInputError, match="keep_batches must be a whole number of at least 1, got 0"):
         ps.Spill("/tmp/spill", keep_batches=0)
@@ -277,7 +277,7 @@ def test_what_cannot_be_spilled_is_refused_before_anything_starts(spark, checkpo
             shedding(checkpoint, str(tmp_path / "spill"))(events)
     away = ps.StorePath("s3a://penstock/spill", endpoint_url="http://127.0.0.1:9", key="a", secret="b")
     shedder = shedding(checkpoint, away)
-    with pytest.raises(ps.SpillError, match=r"cannot be written .*so the query was not started"):
+    with pytest.raises(SpillError, match=r"cannot be written .*so the query was not started"):
         run_some(shedder, numbers(spark), 1)
     plain = shedding(checkpoint, None)
     with pytest.raises(ps.InvalidInputError, match=r"has no spill; name the folder it was run with"):

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import types as T
 
-import penstock as ps
+from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
+from penstock.model.errors import SpillError
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.spill import file as spillfile
 from penstock.spark.spill import writer as spillwriter
@@ -41,7 +42,7 @@ def task(monkeypatch):
 
 
 def part_at(path, *, rows="all", batch_id=0):
-    planner = ShedPlanner(checkpoint=path / "checkpoint", governor=ps.Governor(latency_seconds=5), name="clicks")
+    planner = ShedPlanner(checkpoint=path / "checkpoint", governor=Governor(latency_seconds=5), name="clicks")
     planner.log.publish(Guidance(published_at=time.time()))
     folder_at(planner.checkpoint).replace("metadata", json.dumps({"id": "q"}))
     where = path / "spill"
@@ -179,7 +180,7 @@ def test_a_full_disk_is_said_with_its_cure_and_leaves_no_file(tmp_path, task, mo
     part, spilled = part_at(tmp_path)
     part.planner.decide(0)  # planned before the disk was full
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ps.SpillError, match=r"rows of batch 0 cannot be spilled.*No space left.*Make room or mend"):
+    with pytest.raises(SpillError, match=r"rows of batch 0 cannot be spilled.*No space left.*Make room or mend"):
         list(part.store(iter([some_rows(True)])))
     assert [path for path in spilled.path.rglob("*") if path.is_file()] == []
 
@@ -187,5 +188,5 @@ def test_a_full_disk_is_said_with_its_cure_and_leaves_no_file(tmp_path, task, mo
 def test_a_worker_that_sees_another_folder_under_the_same_name_says_so(tmp_path, task):
     part, _ = part_at(tmp_path)
     (tmp_path / "spill" / "_penstock").unlink()
-    with pytest.raises(ps.SpillError, match="is not the folder here that the driver sees under this name"):
+    with pytest.raises(SpillError, match="is not the folder here that the driver sees under this name"):
         list(part.store(iter([some_rows(True)])))

@@ -8,9 +8,14 @@ from dataclasses import replace
 import pytest
 import requests
 
-import penstock as ps
 from penstock.model.batch import Batch
-from penstock.model.errors import EnvironmentMissingError, InvalidInputError, NotSupportedError, StoreError
+from penstock.model.errors import (
+    EnvironmentMissingError,
+    InvalidInputError,
+    NotSupportedError,
+    PlanLogError,
+    StoreError,
+)
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.run.segments import Holdings
@@ -79,7 +84,7 @@ def test_plans_and_ledger_read_back_wherever_they_are(anywhere):
     log.prune(before=3)
     assert log.batch_ids() == [3]
     log.pin_sampling({"seed": 0})
-    with pytest.raises(ps.PlanLogError, match="was made with seed=0"):
+    with pytest.raises(PlanLogError, match="was made with seed=0"):
         log.pin_sampling({"seed": 1})
     ledger = Ledger(anywhere / "ledger")
     batches = [Batch(batch_id=n, offered=10, kept=6, shed=4, keep=0.6, reason="burst") for n in (0, 1, 1_000, 10_000)]

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 import penstock as ps
-from penstock.control.governor import CATCH_UP, Demand
+from penstock.control.governor import CATCH_UP, Demand, Governor
 from penstock.control.guidance import Guidance
 from penstock.control.reading import decide_reading
 from penstock.spark.classic import catches_up
@@ -19,7 +19,7 @@ BACKLOG = 200_000
 
 
 def test_a_catch_up_run_keeps_all_however_much_waits_and_says_so():
-    governor = ps.Governor(latency_seconds=5.0)
+    governor = Governor(latency_seconds=5.0)
     catching_up = Guidance(published_at=100.0, catch_up=True)
     demand = Demand(batch_id=3, now=100.0, waited_seconds=86_400.0, units_by_source=(10**9,))
 

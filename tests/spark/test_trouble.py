@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.model.errors import PlanLogError
 from penstock.spark.judge.sampling import row_hash, threshold_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.planner import ShedPlanner
@@ -173,8 +174,8 @@ def test_another_row_id_key_or_seed_on_the_same_checkpoint_is_refused(spark, che
         return shedder.start(numbers(spark).transform(shedder).writeStream.format("noop"))
 
     finish_batches(start(), 1)
-    with pytest.raises(ps.PlanLogError, match=r"made with seed=0; with another one a replayed batch would keep other"):
+    with pytest.raises(PlanLogError, match=r"made with seed=0; with another one a replayed batch would keep other"):
         start(seed=1)
-    with pytest.raises(ps.PlanLogError, match=r"made with row_id=\['value'\]"):
+    with pytest.raises(PlanLogError, match=r"made with row_id=\['value'\]"):
         start(row_id="timestamp")
     assert finish_batches(start(), 1)[0].offered == 5_000

@@ -7,9 +7,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.control.governor import Governor
 from penstock.control.guidance import Guidance
 from penstock.control.target import Target
 from penstock.control.workplan import RowRule
+from penstock.model.errors import NotSupportedError
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.network_planner import NetworkPlanner
 from penstock.spark.plan.planner import ShedPlanner
@@ -18,7 +20,7 @@ from penstock.spark.run.handle import own_error
 from penstock.spark.store.folder import folder_at
 from tests.spark.streams import finish_batches, known_costs, numbers
 
-OPTIONS = {"governor": ps.Governor(latency_seconds=5.0), "name": "shed"}
+OPTIONS = {"governor": Governor(latency_seconds=5.0), "name": "shed"}
 PLANNERS = {
     "shedder": lambda folder: ShedPlanner(checkpoint=folder, **OPTIONS),
     "network": lambda folder: NetworkPlanner(checkpoint=folder, **OPTIONS),
@@ -38,7 +40,7 @@ def test_no_plan_is_made_where_no_controller_has_started_or_it_has_stopped(tmp_p
     if stopped:
         planner.log.publish(Guidance(published_at=time.time(), stopped=True))
 
-    with pytest.raises(ps.NotSupportedError, match=rf"nobody controls the {called} 'shed'.*{called}\.start\(writer\)"):
+    with pytest.raises(NotSupportedError, match=rf"nobody controls the {called} 'shed'.*{called}\.start\(writer\)"):
         planner.decide(0)
     assert planner.log.batch_ids() == []
 
@@ -68,7 +70,7 @@ def test_writer_start_on_a_fresh_checkpoint_is_refused_before_a_row_is_lost(spar
     writer = numbers(spark).transform(shedder).writeStream.format("noop")
     error = error_of(writer.option("checkpointLocation", checkpoint).start())
 
-    assert isinstance(error, ps.NotSupportedError)
+    assert isinstance(error, NotSupportedError)
     assert "Start the query with shedder.start(writer), not with writer.start()" in str(error)
     assert committed(checkpoint) == []
 
@@ -118,7 +120,7 @@ def test_a_second_shedder_in_one_query_is_named(spark, checkpoint):
     twice = numbers(spark).transform(first).transform(second)
 
     run = first.start(twice.writeStream.format("noop"))
-    with pytest.raises(ps.NotSupportedError, match=r"nobody controls the shedder 'second'.*has room for one shedder"):
+    with pytest.raises(NotSupportedError, match=r"nobody controls the shedder 'second'.*has room for one shedder"):
         run.await_termination(60)
     assert committed(checkpoint) == []
 
@@ -148,7 +150,7 @@ def test_writer_start_of_a_network_or_an_operator_is_refused(spark, checkpoint, 
     _, frame = made(spark, checkpoint)
     error = error_of(frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start())
 
-    assert isinstance(error, ps.NotSupportedError)
+    assert isinstance(error, NotSupportedError)
     assert f"nobody controls the {called} 'second'" in str(error)
     assert f"{called}.start(writer), not with writer.start()" in str(error)
     assert committed(checkpoint) == []
@@ -164,6 +166,6 @@ def test_a_shedder_beside_a_network_or_an_operator_is_named(spark, checkpoint, c
 
     run = (shedder if starts == "the shedder" else other).start(writer)
     unstarted = f"{called} 'second'" if starts == "the shedder" else "shedder 'shed'"
-    with pytest.raises(ps.NotSupportedError, match=f"nobody controls the {unstarted}"):
+    with pytest.raises(NotSupportedError, match=f"nobody controls the {unstarted}"):
         run.await_termination(60)
     assert committed(checkpoint) == []

@@ -15,7 +15,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import penstock as ps
-from penstock.policy.windows import Survivors
+from penstock.model.errors import NotSupportedError, SpillError
+from penstock.policy.strata.windows import Survivors
+from penstock.spark.backfill.result import Backfilled
 from penstock.spark.spill.window_writer import WindowSpill, stored_windows
 from penstock.spark.store.folder import folder_at
 from penstock.spark.windows.blocks import Stored
@@ -146,8 +148,8 @@ def test_a_window_that_comes_out_empty_loses_its_first_answer(spark):
     first = spark.createDataFrame([(0, 1.0), (1, 2.0)], "window INT, found DOUBLE")
     done = {"answers": first.where("false"), "batches": 1, "rows": 1, "shed": 1}
     windows = first.where("window = 0").select("window")
-    assert [row.window for row in ps.Backfilled(**done, windows=windows).correct(first, on=["window"]).collect()] == [1]
-    assert ps.Backfilled(**done).correct(first, on=["window"]).count() == 2
+    assert [row.window for row in Backfilled(**done, windows=windows).correct(first, on=["window"]).collect()] == [1]
+    assert Backfilled(**done).correct(first, on=["window"]).count() == 2
 
 
 def start_micros(seconds):
@@ -188,12 +190,12 @@ def test_only_what_was_shed_is_stored_unless_all_is_asked_for(spark, tmp_path):
     writer.store([blocks], [left_of([np.array([0]), np.array([0])], 5)], bucket=0, whole=8, **place)
     assert [part.shed for part in stored_windows(folder.parent)[0] if part.bucket == 0] == [3]
     options = {"checkpoint": str(tmp_path / "checkpoint"), "into": str(tmp_path / "into")}
-    with pytest.raises(ps.SpillError, match=r"3 of 8 rows of .* and no window .* was it made with rows=\"shed\""):
+    with pytest.raises(SpillError, match=r"3 of 8 rows of .* and no window .* was it made with rows=\"shed\""):
         ps.backfill_windows(spark, spill, median_by_user, ANSWER, **options)
 
     # The bucket that shed is gone altogether: nobody may take the window for one that is whole.
     next(folder.glob("part-0-*")).unlink()
-    with pytest.raises(ps.SpillError, match=r"0 of 8 rows of the window that starts at 1970-01-01 00:00:00"):
+    with pytest.raises(SpillError, match=r"0 of 8 rows of the window that starts at 1970-01-01 00:00:00"):
         ps.backfill_windows(spark, spill, median_by_user, ANSWER, **options)
     # What a batch stored that was never committed has no answer to correct.
     Path(tmp_path, "checkpoint", "commits", "4").rename(Path(tmp_path, "checkpoint", "commits", "3"))
@@ -206,7 +208,7 @@ def test_only_what_was_shed_is_stored_unless_all_is_asked_for(spark, tmp_path):
 def test_what_cannot_be_spilled_is_refused_before_anything_starts(spark, tmp_path):
     feed = Feed(spark, tmp_path)
     spill = str(tmp_path / "spill")
-    with pytest.raises(ps.NotSupportedError, match="keep_batches=5 is not for windows"):
+    with pytest.raises(NotSupportedError, match="keep_batches=5 is not for windows"):
         windows_of(feed, tmp_path, POLICY, spill=ps.Spill(spill, keep_batches=5))
     stream = feed.stream()
     for name in ("bucket", "reason"):
@@ -267,7 +269,7 @@ def test_a_join_is_made_exact_from_both_sides(spark, tmp_path):
     assert approximate.agg(F.sum("total")).first()[0] != exact[1]
 
     next((tmp_path / "spill").rglob("left-*.parquet")).unlink()
-    with pytest.raises(ps.SpillError, match="of 606 rows"):
+    with pytest.raises(SpillError, match="of 606 rows"):
         ps.backfill_windows(
             spark, spill, pairs_and_total, schema, checkpoint=str(tmp_path / "checkpoint"), into=str(tmp_path / "no")
         )

@@ -18,11 +18,11 @@ from penstock.control.target import Target
 from penstock.model.errors import PlanLogError
 from penstock.model.plan import Plan
 from penstock.model.work_plan import WorkPlan
-from penstock.policy.constraint import MAXIMUM, Constraint
-from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE
 from penstock.policy.recorded import from_settings, to_settings
-from penstock.policy.sequence import TuplePolicy
-from penstock.policy.shedding import NOP, RUN
+from penstock.policy.rows.constraint import MAXIMUM, Constraint
+from penstock.policy.rows.load_aware import BY_DENSITY, LEARNED, TRUE
+from penstock.policy.rows.sequence import TuplePolicy
+from penstock.policy.rows.shedding import NOP, RUN
 
 # A tuple waits for the batch before it, half of that on average and all of it at worst, and then for its own batch.
 MEAN_BATCH_SHARE, WORST_BATCH_SHARE = 0.58, 0.42
@@ -106,7 +106,7 @@ def budget_seconds(constraint: Constraint, fixed_seconds: float) -> float:
     mean to hold, a batch may take 0.58 of the target (1.5 times that is 0.87 of it). For the worst tuple it is a whole
     batch and 0.42. What a batch costs beyond the operator's work is taken off.
 
-    >>> from penstock.policy.constraint import AverageLatency
+    >>> from penstock.policy.rows.constraint import AverageLatency
     >>> round(budget_seconds(AverageLatency(seconds=2.0), fixed_seconds=0.16), 2)
     1.0
     """

@@ -12,9 +12,9 @@ import numpy as np
 from penstock.control.governor import Decision
 from penstock.model.errors import InvalidInputError, require_not_negative
 from penstock.model.work_plan import LearnedWork, PartitionState, WorkPlan
-from penstock.policy.constraint import Constraint
-from penstock.policy.load_aware import LEARNED, MEAN
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.constraint import Constraint
+from penstock.policy.rows.load_aware import LEARNED, MEAN
+from penstock.policy.rows.sequence import TuplePolicy
 from penstock.sketch.cost_pair import COST, COUNT, CostPair
 
 # Few: what a batch costs beyond its work falls for seconds after a start, and budgets must follow.

@@ -24,7 +24,7 @@ class ByGroup:
     Attributes
     ----------
     rule, wins
-        See :class:`penstock.policy.concept.ConceptDriven`.
+        See :class:`penstock.policy.strata.concept.ConceptDriven`.
     value
         Numeric column whose spread the rule goes by; None where it needs none.
     """

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import PenstockError, PlanLogError
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
-from penstock.policy.constraint import AverageLatency, MaximumLatency, WindowLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.rows.constraint import AverageLatency, MaximumLatency, WindowLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import BaseLine, FullKnowledge, Learning, LoadAware, StrawMan
+from penstock.policy.strata.concept import ConceptDriven
 
 Recorded = TypeVar("Recorded")
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from pyspark import daemon
 
-from penstock.policy.constraint import AverageLatency
-from penstock.policy.density import Density
-from penstock.policy.load_aware import LoadAware
-from penstock.policy.sequence import TuplePolicy, decide
+from penstock.policy.rows.constraint import AverageLatency
+from penstock.policy.rows.density import Density
+from penstock.policy.rows.load_aware import LoadAware
+from penstock.policy.rows.sequence import TuplePolicy, decide
 from penstock.sketch.cost_pair import CostPair
 from penstock.spark.work import task as worktask  # noqa: F401 - for the workers that are forked from here
 

@@ -18,7 +18,7 @@ from penstock.model.errors import (
     require_seed,
     require_text,
 )
-from penstock.policy.roadmap_build import require_step
+from penstock.policy.network.build import require_step
 from penstock.spark.checks import TIMES, require_columns, require_frame, require_stream, require_type, require_writer
 from penstock.spark.compile.steps import AggregateStep, MapStep, OutputStep, SourceStep, Step, Steps
 from penstock.spark.names import name_of, names_of

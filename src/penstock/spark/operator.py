@@ -27,9 +27,9 @@ from penstock.model.errors import (
     require_text,
     require_whole,
 )
-from penstock.policy.constraint import AverageLatency, Constraint
-from penstock.policy.load_aware import TRUE, LoadAware
-from penstock.policy.sequence import TuplePolicy
+from penstock.policy.rows.constraint import AverageLatency, Constraint
+from penstock.policy.rows.load_aware import TRUE, LoadAware
+from penstock.policy.rows.sequence import TuplePolicy
 from penstock.spark.backfill.reach import Moment
 from penstock.spark.backfill.result import Backfilled
 from penstock.spark.checks import parsed_schema, require_stream, require_writer
@@ -94,7 +94,8 @@ def operator(
     arrival
         Timestamp column; without it rows count as evenly spread over the time since the batch before.
     policy
-        :class:`~penstock.policy.load_aware.LoadAware` by default, or :class:`~penstock.policy.density.Density`.
+        :class:`~penstock.policy.rows.load_aware.LoadAware` by default, or
+        :class:`~penstock.policy.rows.density.Density`.
     utility
         Numeric column that says what a row is worth to the density policy; 1 by default.
     true_cost

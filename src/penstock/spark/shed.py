@@ -22,8 +22,8 @@ from penstock.model.errors import (
     require_whole,
 )
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy, has_one_rate
+from penstock.policy.strata.concept import ConceptDriven
 from penstock.spark.answers.metrics import OUTPUT_METRICS
 from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs, require_outputs
 from penstock.spark.backfill.reach import Moment

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.model.errors import InvalidInputError, NotSupportedError
 from penstock.model.network import Arc, Operator, Output, Source, inputs_of
-from penstock.policy.places import candidate_arcs, semantic_arcs
-from penstock.policy.semantic import value_edges
+from penstock.policy.network.places import candidate_arcs, semantic_arcs
+from penstock.policy.network.semantic import value_edges
 from penstock.spark.compile.steps import AggregateStep, JoinStep, OutputStep
 from penstock.spark.plan.network_planner import NetworkPlanner
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from penstock.model.errors import PlanLogError
 from penstock.model.plan import ByGroup, Plan
-from penstock.policy.allocation import Quotas, allocate
-from penstock.policy.groups import GroupConcept
-from penstock.policy.stratified import batch_thresholds
+from penstock.policy.strata.allocation import Quotas, allocate
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.selection import batch_thresholds
 from penstock.spark.judge.marking import HASH, Marking
 from penstock.spark.judge.sampling import NO_KEY, WHOLE, KeyTable, hashed_group, table_literal, threshold_of
 from penstock.spark.names import quoted

@@ -10,7 +10,7 @@ from typing import ClassVar
 from penstock.control.governor import Decision, Governor
 from penstock.control.guidance import Guidance, TableInForce
 from penstock.policy.baseline import KeepAll
-from penstock.policy.plan_table import PlanTable
+from penstock.policy.network.plan_table import PlanTable
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.plan.planner import ShedPlanner
 from penstock.spark.store.paths import AnyPath

@@ -20,9 +20,9 @@ from penstock.model.load import Cost
 from penstock.model.network import Network as NetworkModel
 from penstock.model.network import arc_name
 from penstock.model.network_plan import NetworkPlan
-from penstock.policy.latency_target import best_target
-from penstock.policy.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.latency_target import best_target
+from penstock.policy.network.plan_table import PlanTable, input_uniform_table, keep_all_table, road_map_table
+from penstock.policy.network.roadmap import RoadMap
 from penstock.spark.compile.layout import Layout, layout_of, planner_of
 from penstock.spark.compile.steps import AggregateStep
 from penstock.spark.plan.network_planner import NetworkPlanner

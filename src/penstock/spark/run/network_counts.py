@@ -12,7 +12,7 @@ from penstock.model.errors import InvalidInputError
 from penstock.model.network import Arc, Output, arc_name, inputs_of
 from penstock.model.network import Network as NetworkModel
 from penstock.model.network_plan import NetworkPlan
-from penstock.policy.semantic import mean_utility
+from penstock.policy.network.semantic import mean_utility
 from penstock.spark.compile.layout import Layout
 from penstock.spark.compile.steps import AggregateStep, Steps
 

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from penstock.model.errors import NotSupportedError
 from penstock.policy.contract import Policy
-from penstock.policy.windows import Survivors
+from penstock.policy.strata.windows import Survivors
 from penstock.spark.spill.file import SpillFile, cannot_spill
 from penstock.spark.spill.folder import files_below
 from penstock.spark.spill.options import Spill

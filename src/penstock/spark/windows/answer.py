@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.allocation import Quotas
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
-from penstock.policy.groups import GroupConcept, Ints
-from penstock.policy.join import allocate_join
-from penstock.policy.stratified import select
-from penstock.policy.windows import Survivors, shed_window
+from penstock.policy.strata.allocation import Quotas
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.groups import GroupConcept, Ints
+from penstock.policy.strata.join import allocate_join
+from penstock.policy.strata.selection import select
+from penstock.policy.strata.windows import Survivors, shed_window
 from penstock.spark.windows.blocks import Cut, Stored, gather
 
 

@@ -23,8 +23,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from penstock.policy.groups import Floats, GroupConcept, Ints
-from penstock.policy.stratified import Codes
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.selection import Codes
 from penstock.spark.store.durable import sync_all, sync_folders, write_bytes
 
 TIME = "__penstock_time"

@@ -9,7 +9,7 @@ from penstock.control.governor import Decision
 from penstock.control.guidance import Guidance
 from penstock.policy.contract import Policy
 from penstock.policy.recorded import from_settings, to_settings
-from penstock.policy.windows import under_plan
+from penstock.policy.strata.windows import under_plan
 from penstock.spark.plan.planner import Planner, ShedPlanner
 from penstock.spark.sources.offsets import OffsetEntry
 from penstock.spark.windows.accounts import AccountFolder

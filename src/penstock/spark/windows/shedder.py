@@ -23,7 +23,7 @@ from penstock.model.errors import (
     require_whole,
 )
 from penstock.policy.contract import Policy
-from penstock.policy.drift import drift, value_drift
+from penstock.policy.strata.drift import drift, value_drift
 from penstock.spark.checks import parsed_schema, require_stream, require_writer
 from penstock.spark.judge.sampling import stage_seed
 from penstock.spark.names import name_of, names_of, quoted, weight_of

@@ -10,9 +10,9 @@ from pyspark.sql import types as T
 
 from penstock.control.governor import Governor
 from penstock.model.errors import InvalidInputError, require_kind, require_positive
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
-from penstock.policy.windows import require_join_settings, require_window_settings
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.windows import require_join_settings, require_window_settings
 from penstock.spark.names import names_of, weight_of
 from penstock.spark.spill.options import Spill, to_spill
 from penstock.spark.store.paths import Location
@@ -72,9 +72,9 @@ def shed_windows(
     row_id
         Column or columns that identify a row; their hash decides who survives. By default all columns.
     policy
-        :class:`~penstock.policy.concept.ConceptDriven` by default: what fits, in quotas by group. Where a policy says
-        itself how much to keep, as ``ConceptDriven(keep=0.03)``, no window gets more than that. ``Uniform()`` and
-        ``KeepAll()`` go the same way, for comparison.
+        :class:`~penstock.policy.strata.concept.ConceptDriven` by default: what fits, in quotas by group. Where a
+        policy says itself how much to keep, as ``ConceptDriven(keep=0.03)``, no window gets more than that.
+        ``Uniform()`` and ``KeepAll()`` go the same way, for comparison.
     weight
         Name of the weight column that the function sees. If the stream has it already, weights multiply.
     buckets

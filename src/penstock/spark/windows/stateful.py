@@ -18,8 +18,8 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.model.errors import InvalidInputError
-from penstock.policy.drift import Drift
-from penstock.policy.groups import GroupConcept
+from penstock.policy.strata.drift import Drift
+from penstock.policy.strata.groups import GroupConcept
 from penstock.spark.plan.column import current_batch_id
 from penstock.spark.windows.answer import Account, Part, Work
 from penstock.spark.windows.blocks import LABELS, Block, Cut, Stored, pack_concept, unpack_concept

@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from penstock.control.governor import Decision
 from penstock.control.workshop import PartitionReport
 from penstock.model.errors import PlanLogError
-from penstock.policy.density import fitting_limit
-from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
-from penstock.policy.sequence import decide
+from penstock.policy.rows.density import fitting_limit
+from penstock.policy.rows.load_aware import AT_RANDOM, BY_DENSITY, LEARNED, TRUE, utility_of
+from penstock.policy.rows.sequence import decide
 from penstock.sketch.cost_pair import CostPair
 from penstock.sketch.hashing import item_of
 from penstock.spark.plan.column import current_batch_id

@@ -10,11 +10,11 @@ import numpy as np
 
 from penstock.model.errors import InvalidInputError, is_number, require_not_negative, require_positive
 from penstock.model.network import Network
-from penstock.policy.place_graph import JOIN, MIX, PLACE, Floats, PlaceGraph, graph_arrays
-from penstock.policy.roadmap_kernel import build_rows
-from penstock.policy.roadmap_linear import best_plans
-from penstock.policy.roadmap_merge import Part, best_of, by_cost, merged
-from penstock.policy.static_rule import static_order
+from penstock.policy.network.kernel import build_rows
+from penstock.policy.network.linear import best_plans
+from penstock.policy.network.merge import Part, best_of, by_cost, merged
+from penstock.policy.network.place_graph import JOIN, MIX, PLACE, Floats, PlaceGraph, graph_arrays
+from penstock.policy.rows.static_rule import static_order
 
 Rule = Literal["marginal", "static"]
 NO_ORDER = np.empty((0, 3))

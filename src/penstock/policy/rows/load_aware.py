@@ -20,8 +20,8 @@ from penstock.model.errors import (
     require_seed,
     require_whole,
 )
-from penstock.policy.constraint import Constraint
-from penstock.policy.shedding import NOP, OPERATOR, RUN, SHEDDER
+from penstock.policy.rows.constraint import Constraint
+from penstock.policy.rows.shedding import NOP, OPERATOR, RUN, SHEDDER
 from penstock.sketch.count_min import Shape
 from penstock.sketch.hashing import Items
 
@@ -117,7 +117,7 @@ class LoadAware:
 
     Examples
     --------
-    >>> from penstock.policy.constraint import AverageLatency
+    >>> from penstock.policy.rows.constraint import AverageLatency
     >>> shedder = LoadAware().shedder(AverageLatency(seconds=0.0064))
     >>> float(shedder["margin"][0])
     1.05
@@ -213,7 +213,7 @@ class BaseLine:
 def new_shedder(
     constraint: Constraint, *, state: int, margin: float = 1.0, fallback_seconds: float = 0.0
 ) -> NDArray[np.void]:
-    """Fill in the record that :mod:`penstock.policy.shedding` works on."""
+    """Fill in the record that :mod:`penstock.policy.rows.shedding` works on."""
     shedder = np.zeros(1, SHEDDER)
     shedder["state"] = state
     shedder["margin"] = margin

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from penstock.model.errors import InvalidInputError, require_not_negative
 from penstock.model.plan import Rule, Wins
-from penstock.policy.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
 
 ROUNDING = 1e-9
 

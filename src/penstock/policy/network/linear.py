@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from penstock.policy.place_graph import MIX, PLACE, Floats, PlaceGraph
-from penstock.policy.roadmap_merge import Part
+from penstock.policy.network.merge import Part
+from penstock.policy.network.place_graph import MIX, PLACE, Floats, PlaceGraph
 
 SLIGHT = 1e-9
 

@@ -21,9 +21,9 @@ import numpy as np
 from penstock.model.errors import InvalidInputError, require_choice, require_fraction, require_positive
 from penstock.model.load import Load
 from penstock.model.plan import ByGroup, Plan, Rule, Wins
-from penstock.policy.allocation import Quotas, allocate, share_out
-from penstock.policy.groups import GroupConcept
-from penstock.policy.scalar import ScalarConcept
+from penstock.policy.strata.allocation import Quotas, allocate, share_out
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.scalar import ScalarConcept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from penstock.policy.allocation import Quotas
-from penstock.policy.groups import Ints
+from penstock.policy.strata.allocation import Quotas
+from penstock.policy.strata.groups import Ints
 
 HASH_BITS = 53
 WHOLE = 1 << HASH_BITS
@@ -53,8 +53,8 @@ def select(quotas: Quotas, blocks: Sequence[tuple[Codes, Ints]]) -> list[Ints]:
     Examples
     --------
     >>> import numpy as np
-    >>> from penstock.policy.allocation import allocate
-    >>> from penstock.policy.groups import GroupConcept
+    >>> from penstock.policy.strata.allocation import allocate
+    >>> from penstock.policy.strata.groups import GroupConcept
     >>> codes = np.array([0, 0, 0, 1, 0])
     >>> quotas = allocate(GroupConcept.of_codes(np.array([10, 20]), codes), 3)
     >>> select(quotas, [(codes, np.array([9, 4, 7, 1, 8]))])[0].tolist()
@@ -133,8 +133,8 @@ def batch_thresholds(quotas: Quotas, least_hashes: Ints) -> Ints:
     smaller.
 
     >>> import numpy as np
-    >>> from penstock.policy.allocation import allocate
-    >>> from penstock.policy.groups import GroupConcept
+    >>> from penstock.policy.strata.allocation import allocate
+    >>> from penstock.policy.strata.groups import GroupConcept
     >>> quotas = allocate(GroupConcept.of(np.repeat([1, 2], [100, 10])), 20)
     >>> (batch_thresholds(quotas, np.array([WHOLE // 2, 7])) / WHOLE).round(3).tolist()
     [0.5, 1.0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.model.forecast import Forecast
 from penstock.model.quality import LatencyGraph
-from penstock.policy.plan_table import PlanTable, TableRow
+from penstock.policy.network.plan_table import PlanTable, TableRow
 
 CANDIDATES = 24
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.model.network import OUTSIDE, Network
 from penstock.model.network_plan import Drop, NetworkPlan
-from penstock.policy.network_policy import NetworkLoad, explain, source_loads
+from penstock.policy.network.drops import NetworkLoad, explain, source_loads
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from penstock.model.errors import require_not_negative, require_positive
 from penstock.model.load import require_headroom
 from penstock.model.network import OUTSIDE, Network
 from penstock.model.network_plan import NetworkPlan
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.roadmap import RoadMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

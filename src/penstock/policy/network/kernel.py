@@ -1,7 +1,7 @@
 """The inner loop of building a road map, compiled: which place to drop at next, and how far.
 
-Every function works on the arrays of :func:`penstock.policy.places.graph_arrays`: nodes in order, each after its
-parents. `share` is the part of a node's tuples that still flows, `target` the most that a place lets through.
+Every function works on the arrays of :func:`penstock.policy.network.places.graph_arrays`: nodes in order, each after
+its parents. `share` is the part of a node's tuples that still flows, `target` the most that a place lets through.
 """
 
 from __future__ import annotations

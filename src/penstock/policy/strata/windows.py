@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from penstock.model.errors import InvalidInputError
 from penstock.policy.baseline import KeepAll, Uniform
-from penstock.policy.concept import ConceptDriven
 from penstock.policy.contract import Policy
-from penstock.policy.groups import Floats, GroupConcept, Ints
-from penstock.policy.stratified import WHOLE, Codes, select
+from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.selection import WHOLE, Codes, select
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,7 +123,7 @@ def shed_window(
     Examples
     --------
     >>> import numpy as np
-    >>> from penstock.policy.stratified import spread
+    >>> from penstock.policy.strata.selection import spread
     >>> codes = np.repeat([0, 1], [990, 10])
     >>> concept = GroupConcept.of_codes(np.array([5, 8]), codes)
     >>> left = shed_window(ConceptDriven(keep=0.04), [(codes, spread(np.arange(1000), seed=1))], concept)

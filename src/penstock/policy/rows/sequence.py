@@ -7,10 +7,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.policy.constraint import Constraint
-from penstock.policy.density import weight_by_density
-from penstock.policy.load_aware import AT_RANDOM, BY_DENSITY, CheckUtility, Learning
-from penstock.policy.shedding import keeps
+from penstock.policy.rows.constraint import Constraint
+from penstock.policy.rows.density import weight_by_density
+from penstock.policy.rows.load_aware import AT_RANDOM, BY_DENSITY, CheckUtility, Learning
+from penstock.policy.rows.shedding import keeps
 from penstock.sketch.hashing import chance
 from penstock.sketch.jit import compiled, inlined
 

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.model.plan import Wins
-from penstock.policy.allocation import Quotas, share_out
-from penstock.policy.groups import Floats, GroupConcept, Ints
+from penstock.policy.strata.allocation import Quotas, share_out
+from penstock.policy.strata.groups import Floats, GroupConcept, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policy.groups import GroupConcept
-from penstock.policy.scalar import ScalarConcept
+from penstock.policy.strata.groups import GroupConcept
+from penstock.policy.strata.scalar import ScalarConcept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ every row: utility is concave and the load convex in the shares, and the load of
 a submodular function, so the best shares only fall as more load must go. ``rule="static"`` is the paper's.
 
 With unions below splits, and with joins, steps are not always best. The plans of small networks are then solved for
-(:mod:`penstock.policy.roadmap_linear`) or chosen among several ways (:mod:`penstock.policy.roadmap_merge`), and a row
+(:mod:`penstock.policy.network.linear`) or chosen among several ways (:mod:`penstock.policy.network.merge`), and a row
 may take back a drop of the one before.
 """
 
@@ -34,12 +34,12 @@ import numpy as np
 from penstock.model.network import OUTSIDE, Arc, Network
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.quality import Histogram
-from penstock.policy.place_graph import Floats, PlaceGraph, graph_arrays, place_graph
-from penstock.policy.places import Place
-from penstock.policy.roadmap_build import Rule, build_plans, check_options
-from penstock.policy.roadmap_kernel import place_keeps, spread_shares
-from penstock.policy.roadmap_merge import Part
-from penstock.policy.semantic import merged
+from penstock.policy.network.build import Rule, build_plans, check_options
+from penstock.policy.network.kernel import place_keeps, spread_shares
+from penstock.policy.network.merge import Part
+from penstock.policy.network.place_graph import Floats, PlaceGraph, graph_arrays, place_graph
+from penstock.policy.network.places import Place
+from penstock.policy.network.semantic import merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.policy.place_graph import JOIN, MIX, OUTPUT, PLACE, Floats
+from penstock.policy.network.place_graph import JOIN, MIX, OUTPUT, PLACE, Floats
 
 
 def static_order(arrays: Mapping[str, Any]) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source
-from penstock.policy.semantic import Range
+from penstock.policy.network.semantic import Range
 
 
 @dataclass(frozen=True, slots=True)

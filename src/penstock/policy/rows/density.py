@@ -15,9 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.model.errors import require_flag, require_fraction, require_not_negative, require_positive
-from penstock.policy.constraint import MAXIMUM, Constraint
-from penstock.policy.load_aware import BY_DENSITY, LEARNED, TRUE, CheckUtility, Learning, new_shedder, require_learning
-from penstock.policy.shedding import NOP, RUN, admit, breaks_constraint, queuing_seconds
+from penstock.policy.rows.constraint import MAXIMUM, Constraint
+from penstock.policy.rows.load_aware import (
+    BY_DENSITY,
+    LEARNED,
+    TRUE,
+    CheckUtility,
+    Learning,
+    new_shedder,
+    require_learning,
+)
+from penstock.policy.rows.shedding import NOP, RUN, admit, breaks_constraint, queuing_seconds
 from penstock.sketch.hashing import chance
 from penstock.sketch.jit import inlined
 
@@ -122,7 +130,7 @@ class Density:
         Floor under the keep rate of every tuple, so that no key is shed for ever and weighted sums stay unbiased.
         With 0, what is expensive may never be seen again.
     true_costs
-        Take costs from an oracle, as :class:`~penstock.policy.load_aware.FullKnowledge` does.
+        Take costs from an oracle, as :class:`~penstock.policy.rows.load_aware.FullKnowledge` does.
     target
         Share of the constraint that the queue is held at: below it for fear of breaking it, near it because an
         operator that runs idle wastes time.

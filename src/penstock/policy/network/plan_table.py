@@ -12,7 +12,7 @@ from penstock.model.load import Load
 from penstock.model.network import OUTSIDE, Network
 from penstock.model.network_plan import Drop, NetworkPlan
 from penstock.model.plan import Plan
-from penstock.policy.roadmap import RoadMap
+from penstock.policy.network.roadmap import RoadMap
 
 MOST_ROWS = 200
 

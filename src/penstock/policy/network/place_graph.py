@@ -25,8 +25,8 @@ import numpy.typing as npt
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import OUTSIDE, Arc, Network, Operator, Output, Source
 from penstock.model.quality import Histogram, LossTolerance, ValueGraph
-from penstock.policy.places import Place, candidate_arcs, semantic_arcs
-from penstock.policy.semantic import Range, derived_loss_tolerance, intervals, mean_utility, value_edges
+from penstock.policy.network.places import Place, candidate_arcs, semantic_arcs
+from penstock.policy.network.semantic import Range, derived_loss_tolerance, intervals, mean_utility, value_edges
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

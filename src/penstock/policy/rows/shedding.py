@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.policy.constraint import AVERAGE, MAXIMUM
+from penstock.policy.rows.constraint import AVERAGE, MAXIMUM
 from penstock.sketch.cost_pair import Cells, add_cost, instability, take_snapshot
 from penstock.sketch.jit import compiled, inlined
 

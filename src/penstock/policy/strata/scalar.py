@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.policy.groups import Floats, GroupConcept
 from penstock.policy.sampling import Query, effective_keep
+from penstock.policy.strata.groups import Floats, GroupConcept
 from penstock.sketch.reservoir import Reservoir
 
 

@@ -1,0 +1,1 @@
+"""Decisions row by row: Load-Aware Shedding, density, and their kernels."""

@@ -1,0 +1,1 @@
+"""Groups and their quotas: Concept-Driven shedding."""
