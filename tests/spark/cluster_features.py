@@ -175,8 +175,10 @@ def _first_windows(
 def faults(spark: SparkSession, folder: str) -> object:
     """A task that fails at first and one that hangs at first, against an undisturbed run with the same plan log."""
     disturbed = _faulty(spark, f"{folder}/disturbed", disturb=True)
-    plans = "checkpoint/penstock/shed/plans"
-    shutil.copytree(f"{folder}/disturbed/{plans}", f"{folder}/quiet/{plans}")
+    # With the plans, what the draws begin with: else another checkpoint keeps other rows.
+    log = "checkpoint/penstock/shed"
+    shutil.copytree(f"{folder}/disturbed/{log}/plans", f"{folder}/quiet/{log}/plans")
+    shutil.copy(f"{folder}/disturbed/{log}/sampling.json", f"{folder}/quiet/{log}")
     quiet = _faulty(spark, f"{folder}/quiet", disturb=False)
     common = min(len(disturbed), len(quiet))
     rows = []

@@ -7,9 +7,13 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.control.governor import Governor
-from penstock.control.workplan import WorkPlan
+from penstock.control.governor import Decision
+from penstock.control.target import Target
+from penstock.control.workplan import RowRule
 from penstock.model.errors import InvalidInputError
+from penstock.model.plan import Plan
+from penstock.model.work_plan import WorkPlan
+from penstock.policy.recorded import to_settings
 from penstock.policy.strata.groups import GroupConcept
 from penstock.policy.strata.selection import spread
 from penstock.spark.judge.sampling import stage_seed
@@ -42,9 +46,10 @@ def test_an_account_of_a_window_is_what_the_function_got_and_what_it_did_not(pol
         got.extend(set(side["id"]) for side in sides)
         return sides[0][["id"]]
 
-    of_one = OneStream(policy=policy, function=function, columns=("id",), weight="weight").answer([part()], CUT, 0)
-    of_two = TwoStreams(policy=policy, function=function, columns=("id",), weight="weight")
-    of_two = of_two.answer([part(), part()], CUT, 0)
+    of_one = OneStream(function=function, columns=("id",), weight="weight")
+    of_one = of_one.answer([part()], CUT, 0, policy=policy)
+    of_two = TwoStreams(function=function, columns=("id",), weight="weight")
+    of_two = of_two.answer([part(), part()], CUT, 0, policy=policy)
 
     missing = [len(set(range(153)) - ids) for ids in got]
     assert (of_one.account.kept, of_one.account.shed) == (len(got[0]), missing[0])
@@ -59,12 +64,12 @@ def test_an_account_that_does_not_balance_is_refused():
 
 def kept_by(stage, *, rows=4_000):
     """Run the task of an operator on rows, half of which are to be tried; give what it kept and what it reports."""
+    policy, constraint = ps.Density(), ps.AverageLatency(seconds=1.0)
     planner = WorkPlanner(
         checkpoint=Path("/nowhere"),
-        governor=Governor(latency_seconds=1.0, policy=ps.KeepAll()),
+        target=Target(latency_seconds=1.0),
         name="operator",
-        policy=ps.Density(),
-        constraint=ps.AverageLatency(seconds=1.0),
+        rule=RowRule(policy=policy, constraint=constraint),
     )
     calling = Calling(
         function=lambda row: row,
@@ -74,8 +79,10 @@ def kept_by(stage, *, rows=4_000):
         chunk_tuples=100,
         on_error=FAIL,
     )
-    plan = WorkPlan(batch_id=3, decided_at=0.0, reason="costs are not known", keep=0.5)
-    shift = WorkTask(calling=calling, planner=planner, stage=stage)._shift(plan, None)
+    work = WorkPlan(policy=to_settings(policy), constraint=to_settings(constraint))
+    plan = Plan(keep=0.5, reason="costs are not known", work=work)
+    decision = Decision(batch_id=3, decided_at=0.0, plan=plan)
+    shift = WorkTask(calling=calling, planner=planner, stage=stage)._shift(decision)
     batch = pa.record_batch({"id": np.arange(rows), ITEM: np.zeros(rows, dtype=np.int64)})
     results = [result for part in (batch.slice(0, 1_500), batch.slice(1_500)) for result in shift.work(part)]
     return [number for each in results for number in each.column(0).to_pylist()], shift.report().column(REPORT)[0]

@@ -107,9 +107,8 @@ def test_arcs_of_a_network_count_what_is_missing_at_the_end(spark, checkpoint, t
     drops = NetworkPlan(drops={arc: Drop(0.7) for arc in arcs}, reason="test")
     planned = ps.Plan(keep=0.7, reason="test", network=drops)
     for number in range(20):
-        planner_of(network).log.record(
-            Decision(batch_id=number, decided_at=time.time(), plan=planned, expected_tuples=None)
-        )
+        decision = Decision(batch_id=number, decided_at=time.time(), plan=planned, expected_tuples=None)
+        planner_of(network).log.decide(number, lambda decision=decision: decision)
     out = str(tmp_path / "out")
     run = network.start(network.answers().writeStream.format("parquet").option("path", out))
     batches = finish_batches(run, 3)

@@ -3,7 +3,6 @@
 import uuid
 
 import pytest
-from penstock.spark.plan.work_log import WorkLog
 from pyspark.sql import functions as F
 
 import penstock as ps
@@ -102,9 +101,9 @@ def test_operators_and_networks_keep_their_logs_in_hdfs_too(spark, in_hdfs):
     )
     events = numbers(spark, rows_per_batch=100).withColumn("parity", F.col("value") % 2)
     finish_batches(worker.start(events.transform(worker).writeStream.format("noop")), 2)
-    work = WorkLog(in_hdfs / "operator" / "penstock" / "operator")
-    assert work.plan(0)[0].batch_id == 0
-    assert work.learned().batch_id >= 1
+    log = PlanLog(in_hdfs / "operator" / "penstock" / "operator")
+    assert log.decision(0).plan.work is not None
+    assert log.guidance().work.batch_id >= 1
 
     network = ps.Network(checkpoint=in_hdfs / "network", latency_seconds=60)
     source = network.source("events", numbers(spark), row_id="value")

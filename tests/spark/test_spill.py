@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,9 @@ def test_behind_coalesce_no_row_is_lost_or_doubled(spark, checkpoint, tmp_path):
     shedder = shedding(checkpoint, ps.Spill(str(tmp_path / "spill"), rows="all"))
     events = numbers(spark, rows_per_batch=40, partitions=8)
     batches = finish_batches(shedder.start(events.transform(shedder).coalesce(1).writeStream.format("noop")), 2)
-    assert len(parts(tmp_path / "spill")) == 8 * len(batches)
+    # Perhaps another batch was under way when the query was stopped.
+    stored = Counter(batch for batch, *_ in parts(tmp_path / "spill"))
+    assert all(stored[f"batch={batch.batch_id}"] == 8 for batch in batches)
     assert ids(shedder.spilled()) == list(range(40 * len(batches)))
     assert shedder.spilled().where("shed").count() == sum(batch.shed for batch in batches)
 

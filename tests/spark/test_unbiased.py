@@ -232,7 +232,7 @@ def test_two_jobs_in_a_row_through_parquet_are_unbiased_with_default_settings(sp
             half = Decision(
                 batch_id=number, decided_at=time.time(), plan=ps.Plan(keep=0.5, reason="test"), expected_tuples=None
             )
-            PlanLog(checkpoint / "penstock" / "shed").record(half)
+            PlanLog(checkpoint / "penstock" / "shed").decide(number, lambda half=half: half)
         out = str(tmp_path / name / "out")
         writer = events.transform(shedder).writeStream.format("parquet").option("path", out)
         return out, finish_batches(shedder.start(writer), batches)

@@ -55,7 +55,8 @@ def plot_demo(outcomes: list[Outcome], path: Path, *, latency_seconds: float) ->
     edges = np.cumsum([0.0, *(phase.seconds for phase in phases)])
     rates.stairs([phase.tuples_per_second for phase in phases], edges, color="0.5", label="arriving")
     for outcome, colour in zip(outcomes, COLOURS, strict=True):
-        batches = outcome.batches
+        if not (batches := outcome.batches):
+            continue
         ended = [batches[0].started_seconds, *(batch.committed_seconds for batch in batches)]
         rates.stairs([b.kept for b in batches] / np.diff(ended), ended, color=colour, label=f"kept by {outcome.name}")
     rates.set_ylabel("rows a second")
