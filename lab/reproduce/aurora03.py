@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from lab.reproduce.figure import Figure, Series
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.model.network import Network, Operator, Output, Source
 from penstock.model.quality import Histogram, LossTolerance, ValueGraph
 from penstock.policy.network.roadmap import RoadMap

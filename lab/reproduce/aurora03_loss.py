@@ -9,7 +9,7 @@ import numpy as np
 from lab.reproduce.aurora03_trials import BOUNDARY, POLICIES, at_excess, trial
 from lab.reproduce.figure import Figure, Series
 from lab.sim.workload import Workload, random_network
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.model.network import Network
 
 # From +22 % to +307 % of the capacity, as in the paper.

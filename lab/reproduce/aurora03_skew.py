@@ -8,7 +8,7 @@ from lab.reproduce.aurora03_loss import main_network
 from lab.reproduce.aurora03_trials import at_excess, trial
 from lab.reproduce.figure import Figure, Series
 from lab.sim.workload import shared_network
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 
 SKEWS = (0.0, 0.5, 1.0, 1.5, 2.0)
 EXCESSES = (0.6, 1.0, 2.0, 3.07)

@@ -10,9 +10,9 @@ import numpy as np
 from lab.sim.network_engine import Outcome, simulate
 from lab.sim.workload import rate_for_excess
 from penstock.model.network import Network
+from penstock.policy.network.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 from penstock.policy.network.drops import NetworkPolicy, RoadMapPolicy
 from penstock.policy.network.place_graph import place_graph
-from penstock.policy.rows.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 
 BOUNDARY = 76.0
 # The paper averages Input-Random over four runs.

@@ -8,7 +8,7 @@ from lab.reproduce.cod_error import Errors, errors_of
 from lab.reproduce.cod_join import JoinErrors, join_errors
 from lab.reproduce.cod_streams import Stream, routes, scalar, scheduling_classes, users
 from lab.reproduce.figure import Figure, Series
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.baseline import Uniform
 from penstock.policy.contract import Policy
 from penstock.policy.strata.concept import ConceptDriven

@@ -11,7 +11,7 @@ from lab.reproduce.cod_error import group_errors
 from lab.reproduce.cod_streams import Stream, routes, scheduling_classes, users
 from lab.reproduce.figure import Figure, Series
 from penstock.control.concept_memory import SAMPLE_TUPLES, ConceptMemory
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.model.load import Cost, Load
 from penstock.policy.baseline import Uniform
 from penstock.policy.strata.allocation import allocate

@@ -12,7 +12,7 @@ import pandas as pd
 from lab.reproduce.cod_replay import Replayed, bootstrapped_mean, replay, weighted_median, write_panes
 from lab.reproduce.cod_streams import Stream, routes, scalar, users
 from lab.reproduce.figure import Figure, Series
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.contract import Policy
 from penstock.policy.strata.concept import ConceptDriven

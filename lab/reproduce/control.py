@@ -19,9 +19,9 @@ from lab.sim.machine import Machine
 from lab.sim.pilots import Clairvoyant, Feedback
 from penstock.control.cost import CostModel
 from penstock.control.governor import Governor
+from penstock.demo.claim import Claim
 from penstock.model.arrivals import Arrivals
 from penstock.model.batch import Batch
-from penstock.model.claim import Claim
 from penstock.model.load import Cost
 
 SEED = 1

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 
 
 @dataclass(frozen=True, slots=True)

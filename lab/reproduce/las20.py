@@ -30,7 +30,7 @@ from lab.reproduce.las_runs import (
     run_points,
 )
 from lab.sim.tuple_stream import CALM_LOAD, CALM_TUPLES, TUPLES
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 
 QUICK_RUNS = 60
 COUNTED = f"the {TUPLES:,} tuples after a calm learning phase of {CALM_TUPLES:,} at {CALM_LOAD:.0%} load"

@@ -8,7 +8,7 @@ from lab.reproduce.figure import Figure, Series
 from lab.reproduce.las_runs import DENSITY, DROPPED, FULL_KNOWLEDGE, FULL_RUNS, LAS, SEED, STRAW_MAN, spread
 from lab.sim.tuple_queue import simulate
 from lab.sim.tuple_stream import PHASE_TUPLES, PHASES, seven_phases
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.rows.constraint import AverageLatency
 from penstock.policy.rows.density import Density
 from penstock.policy.rows.load_aware import FullKnowledge, Learning, LoadAware, StrawMan

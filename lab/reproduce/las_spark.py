@@ -20,7 +20,7 @@ from lab.reproduce.las_runs import LARGE_EPS
 from lab.sim.tuple_stream import HIGHEST_SECONDS, PHASES, item_costs, phase_numbers, zipf_numbers
 from lab.streams.side_by_side import PLAIN, WARM_UP_BATCHES, Trace, side_by_side
 from lab.streams.timetable import write_timetable
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.rows.density import Density
 from penstock.policy.rows.load_aware import FullKnowledge, Learning, LoadAware, StrawMan
 from penstock.policy.rows.sequence import TuplePolicy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.reproduce.figure import Figure, Series
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.sampling import Diagram, Operator, Query, Source, place
 
 WANTED = {"q1": 0.5, "q2": 0.8}

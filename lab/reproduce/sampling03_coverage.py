@@ -10,10 +10,10 @@ import numpy as np
 
 from lab.reproduce.figure import Figure, Series
 from lab.reproduce.skewed import Values, column_values
+from penstock.demo.claim import Claim
 from penstock.estimate.answer import intervals
 from penstock.estimate.interval import Aggregate, Within
 from penstock.estimate.moments import Moments
-from penstock.model.claim import Claim
 
 SEED = 95
 CONFIDENCES = (0.8, 0.9, 0.95, 0.99)

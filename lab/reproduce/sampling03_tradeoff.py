@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lab.reproduce.figure import Figure, Series
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 from penstock.policy.sampling import (
     Diagram,
     Operator,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from penstock.model.errors import InvalidInputError
 from penstock.model.network import OUTSIDE
+from penstock.policy.network.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 from penstock.policy.network.drops import NetworkLoad, NetworkPolicy, RoadMapPolicy
-from penstock.policy.rows.admission import InputCostTop, InputCostUniform, InputRandom, InputUniform
 from tests.policy.networks import networks
 
 POLICIES = {

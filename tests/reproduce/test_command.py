@@ -10,7 +10,7 @@ import pytest
 from lab.reproduce.catalogue import FIGURES, Entry
 from lab.reproduce.figure import Figure, Series
 from penstock.cli import main
-from penstock.model.claim import Claim
+from penstock.demo.claim import Claim
 
 PNG = b"\x89PNG\r\n"
 

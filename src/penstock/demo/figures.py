@@ -12,10 +12,10 @@ import pandas as pd
 from scipy.stats import binom
 
 from penstock.demo.batches import DemoBatch
+from penstock.demo.claim import Claim
 from penstock.demo.clicks import AGGREGATES
 from penstock.demo.run import Outcome, ShedOutcome
 from penstock.demo.timetable import PHASES, phase_edges
-from penstock.model.claim import Claim
 
 CONFIDENCE = 0.95
 # Each of the two aggregates is tested at one in 10,000. Bounds of answers that rest on little more than 100 rows hold

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.demo.batches import DemoBatch
+from penstock.demo.claim import Claim
 from penstock.demo.figures import Account, AnswerFigures, Percentile, PhaseFigures, RunFigures
-from penstock.model.claim import Claim
 
 # One mark of the bar per second of latency.
 BAR_SECONDS = 15

@@ -23,7 +23,7 @@ from penstock.model.errors import (
 )
 from penstock.policy.baseline import KeepAll, Uniform
 from penstock.policy.contract import Policy, has_one_rate
-from penstock.policy.strata.concept import ConceptDriven
+from penstock.policy.strata.concept import ConceptDriven, require_batch_settings
 from penstock.spark.answers.metrics import OUTPUT_METRICS
 from penstock.spark.answers.outputs import WindowAggregate, Windows, answer_outputs, require_outputs
 from penstock.spark.backfill.reach import Moment
@@ -125,7 +125,7 @@ def shed(
     ids, keys = names_of("row_id", row_id), names_of("key", key)
     value, arrival = name_of("value", value), name_of("arrival", arrival)
     if isinstance(governor.policy, ConceptDriven):
-        _check_concept(governor.policy, value)
+        require_batch_settings(governor.policy, value=value)
     return Shedder(
         planner=ShedPlanner(checkpoint=place(checkpoint), governor=governor, name=name, value=value),
         marking=partial(
@@ -389,22 +389,6 @@ class Shedder(Spilling):
         self._marking.check(events)
         self._check_storable(events)
         self._events = events
-
-
-def _check_concept(policy: ConceptDriven, value: str | None) -> None:
-    """Refuse what only windows can do, before it would silently do something else."""
-    if policy.max_tuples is not None or policy.relative_error is not None:
-        raise InvalidInputError(
-            "max_tuples and relative_error are for windows (shed_windows); a micro-batch keeps what fits, or the share "
-            "in ConceptDriven(keep=...)"
-        )
-    if policy.rule == "neyman" and policy.passes == 1:
-        raise InvalidInputError(
-            "rule='neyman' needs to know how the values of each group spread, which is not remembered from earlier "
-            "batches; count it in the batch itself with passes=2, or use shed_windows"
-        )
-    if policy.rule == "neyman" and value is None:
-        raise InvalidInputError("rule='neyman' needs the column whose spread it goes by; give shed(value=...)")
 
 
 def _has_rates_per_key(policy: Policy) -> bool:

@@ -14,7 +14,7 @@ from penstock.policy.network.kernel import build_rows
 from penstock.policy.network.linear import best_plans
 from penstock.policy.network.merge import Part, best_of, by_cost, merged
 from penstock.policy.network.place_graph import JOIN, MIX, PLACE, Floats, PlaceGraph, graph_arrays
-from penstock.policy.rows.static_rule import static_order
+from penstock.policy.network.static_rule import static_order
 
 Rule = Literal["marginal", "static"]
 NO_ORDER = np.empty((0, 3))

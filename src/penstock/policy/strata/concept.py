@@ -168,3 +168,19 @@ class ConceptDriven:
             reason=f"{load.explain()}; rates for {len(key_keep):,} of {len(names):,} groups known, the others "
             + ("whole" if rest_keep == 1 else f"{rest_keep:.3f}"),
         )
+
+
+def require_batch_settings(policy: ConceptDriven, *, value: str | None) -> None:
+    """Refuse for micro-batches what only windows can do, before it would silently do something else."""
+    if policy.max_tuples is not None or policy.relative_error is not None:
+        raise InvalidInputError(
+            "max_tuples and relative_error are for windows (shed_windows); a micro-batch keeps what fits, or the share "
+            "in ConceptDriven(keep=...)"
+        )
+    if policy.rule == "neyman" and policy.passes == 1:
+        raise InvalidInputError(
+            "rule='neyman' needs to know how the values of each group spread, which is not remembered from earlier "
+            "batches; count it in the batch itself with passes=2, or use shed_windows"
+        )
+    if policy.rule == "neyman" and value is None:
+        raise InvalidInputError("rule='neyman' needs the column whose spread it goes by; give shed(value=...)")
