@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from benchmarks.recovery import Fault, Recovery, recoveries, undisturbed
 from lab.servers.cluster import Cluster
 from penstock.model.batch import Batch
-from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, stage_seed, threshold_of
 from penstock.spark.plan.log import PlanLog
 from penstock.spark.run.ledger import Ledger
 from penstock.spark.session import local_session
@@ -108,7 +108,7 @@ def check(spark: SparkSession, folder: str) -> Verdict:
         low = high
     planned = spark.createDataFrame(ranges, "batch LONG, low LONG, high LONG, threshold LONG")
     offered = planned.selectExpr("batch", "threshold", "explode(sequence(low, high - 1)) AS id")
-    survivors = offered.where(row_hash([F.col("id")], 0) < F.col("threshold"))
+    survivors = offered.where(row_hash([F.col("id")], stage_seed(log.salt(), seed=0)) < F.col("threshold"))
     counted = {row.batch: row["count"] for row in survivors.groupBy("batch").count().collect()}
     failures += [
         f"batch {number}: the ledger has {entered[number].kept} kept, its plan keeps {count}"

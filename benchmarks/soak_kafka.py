@@ -21,8 +21,9 @@ from lab.servers.broker import Broker
 from lab.servers.producer import start_producer
 from penstock.model.arrivals import Arrivals
 from penstock.model.errors import EnvironmentMissingError
-from penstock.spark.judge.sampling import row_hash, threshold_of
+from penstock.spark.judge.sampling import row_hash, stage_seed, threshold_of
 from penstock.spark.packages import kafka_connector
+from penstock.spark.plan.log import PlanLog
 from penstock.spark.session import local_session
 from penstock.spark.sources.offsets import read_entry
 from penstock.spark.store.folder import Folder
@@ -150,7 +151,8 @@ def _check(spark: SparkSession, folder: str, batches: list[ps.Batch], expected: 
     offsets = planned.where("high > low").selectExpr(
         "batch", "partition", "threshold", "explode(sequence(low, high - 1)) AS offset"
     )
-    kept = offsets.where(row_hash([F.col("partition"), F.col("offset")], 0) < F.col("threshold"))
+    stage = stage_seed(PlanLog(checkpoint / "penstock" / "shed").salt(), seed=0)
+    kept = offsets.where(row_hash([F.col("partition"), F.col("offset")], stage) < F.col("threshold"))
     written = spark.read.parquet(f"{folder}/clicks").select("partition", "offset")
     for what, one, other in (("lost", kept, written), ("not in its plan", written, kept)):
         count = one.select("partition", "offset").exceptAll(other.select("partition", "offset")).count()

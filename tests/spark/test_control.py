@@ -490,3 +490,23 @@ def test_a_good_end_is_noted_and_lets_the_next_driver_start_at_once(job):
     known = later.log.guidance()
     assert (known.stopped, known.epoch) == (False, 2)
     assert known.tuples_per_unit == job.log.guidance().tuples_per_unit
+
+
+def test_what_the_parts_have_learned_outlives_an_orderly_end(job):
+    class Keys:
+        learns = "keys"
+
+        def learn(self, batch, counts):
+            return batch
+
+        def enter(self, batch, counts):
+            pass
+
+        def guidance(self, known):
+            return replace(known, key_shares={"a": 1.0})
+
+    job.begin(learners={"keys": Keys()})
+    job.control.end()
+    left = job.log.guidance()
+    assert left.stopped
+    assert left.key_shares == {"a": 1.0}

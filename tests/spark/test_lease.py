@@ -135,6 +135,7 @@ def test_a_lease_that_cannot_be_looked_up_is_not_lost(tmp_path, monkeypatch):
 DRIVER = """
 import sys, time
 import penstock as ps
+from penstock.model.errors import LeaseLostError
 from tests.spark.streams import always_shedding, numbers
 
 spark = ps.local_session(cores=1)

@@ -71,7 +71,7 @@ def test_a_running_query_shows_and_stores_none_of_the_settings_of_its_client(kaf
     assert batch.kept == 150
     listed = kafka_spark._jsparkSession.sharedState().statusStore().executionsList()
     pages = [listed.apply(number) for number in range(listed.size())]
-    shown = [each.physicalPlanDescription() + each.details() + each.modifiedConfigs().toString() for each in pages]
+    shown = [f"{each.physicalPlanDescription()}{each.details()}{each.modifiedConfigs()}" for each in pages]
     assert any("penstock_kafka" in text or "MicroBatchScan" in text for text in shown)
     shown += [str(progress) for progress in run.query.recentProgress] + [repr(vars(run))]
     shown += [explained(kept, "extended"), run.query._jsq.toString()]

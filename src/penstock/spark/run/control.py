@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.control.guidance import Guidance
 from penstock.model.batch import Batch
 from penstock.model.errors import LeaseLostError
 from penstock.spark.answers.metrics import read_misses
@@ -123,7 +124,7 @@ class Control:
         """Leave word that nobody controls a query on this checkpoint any more, unless another driver does by now."""
         try:
             self.lease.check()
-            self._planner.log.publish(replace(self._costs.known, epoch=self.lease.epoch, stopped=True))
+            self._planner.log.publish(self._known(stopped=True))
         except LeaseLostError:
             return
         except Exception as trouble:
@@ -276,11 +277,14 @@ class Control:
         self._published_at = time.monotonic()
         if "learning" in self._troubles:
             return
-        # What an earlier run has learned says, too, that it has ended.
-        known = replace(self._costs.known, catch_up=self._catch_up, epoch=self.lease.epoch, stopped=False)
+        self._planner.log.publish(self._known(stopped=False))
+
+    def _known(self, *, stopped: bool) -> Guidance:
+        """All that the parts have learned; what an earlier run has left says, too, that it has ended."""
+        known = replace(self._costs.known, catch_up=self._catch_up, epoch=self.lease.epoch, stopped=stopped)
         for learner in self.learners.values():
             known = learner.guidance(known)
-        self._planner.log.publish(known)
+        return known
 
     def _prune(self) -> None:
         """Drop what belongs to batches that Spark has dropped from its own log."""
