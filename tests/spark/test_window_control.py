@@ -95,3 +95,27 @@ def test_a_median_by_key_under_three_times_the_load_holds_its_target_without_any
     shed = spark.read.parquet(str(tmp_path / "out")).select("window", "shed.*").distinct()
     offered, kept = shed.agg(F.sum("offered"), F.sum("kept")).first()
     assert (offered, kept) == (sum(b.offered for b in batches), sum(b.kept for b in batches))
+
+
+def test_a_batch_that_is_replayed_is_shed_by_the_policy_it_was_planned_with(spark, tmp_path):
+    feed = Feed(spark, tmp_path)
+    for first in (0, 25):
+        feed.add(steady(range(first, first + 25)))
+    finish(windows_of(feed, tmp_path, ps.ConceptDriven(keep=0.1)), tmp_path)
+    commits = tmp_path / "checkpoint" / "commits"
+    last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    before = answers(spark, tmp_path)
+    before = before[before.batch == last]
+    assert not before.empty
+    (commits / str(last)).unlink()
+    (commits / f".{last}.crc").unlink(missing_ok=True)
+    feed.add([(300.0, "end", 0.0)])
+
+    finish(windows_of(feed, tmp_path, ps.ConceptDriven(keep=0.6)), tmp_path)
+    after = answers(spark, tmp_path)
+    columns = ["start", "user", "survivors", "tuples", "offered", "kept"]
+    replayed = after[after.batch == last]
+    assert replayed[columns].values.tolist() == before[columns].values.tolist()
+    # The windows that are new are shed by the policy that is new.
+    fresh = after[(after.batch > last) & (after.user != "end")]
+    assert fresh.kept.sum() > 0.4 * fresh.offered.sum()
